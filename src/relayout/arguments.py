@@ -19,8 +19,7 @@ from relayout.internal_errors import one_error
 P = ParamSpec("P")
 R = TypeVar("R")
 
-MOST_SHOWN = 200
-"""Characters of a value in a message."""
+MOST_SHOWN = 200  # characters of a value in a message
 
 
 class ArgumentKind(NamedTuple):
@@ -141,8 +140,7 @@ MOST_BYTES = 10**9
 """Of what a Transpose costs: solvers count in floats, and more would leave them too few digits for bytes."""
 BYTES = whole(0, MOST_BYTES)
 SECONDS = ArgumentKind("seconds, a number from 0 on", _is_size)
-OPSETS = 13, 23
-"""The least and the greatest opset of an ONNX result."""
+OPSETS = 13, 23  # the least and the greatest opset of an ONNX result
 FUNCTION = ArgumentKind("a function", callable)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
 
-MOST_CHARACTERS = 2000
-"""Of one message: what a file calls something may be of any length."""
+MOST_CHARACTERS = 2000  # of one message: what a file calls something may be of any length
 
 
 def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
@@ -130,8 +129,7 @@ def nearest_values(name: str, names: Iterable[str]) -> str:
     return f"; {listed}`relayout explain FILE --html map.html` shows all"
 
 
-FEW_VALUES = 6
-"""Names of values that a message lists, all of them."""
+FEW_VALUES = 6  # names of values that a message lists, all of them
 
 
 def _most_alike(name: str, names: Iterable[str]) -> list[str]:

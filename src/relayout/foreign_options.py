@@ -11,10 +11,8 @@ KEPT = "nothing, since --io keep is the default"
 QUANTIZE = "--quantize int8 --calibrate DATA, or --quantize dynamic (docs/how-to/int8.md)"
 NOT_A_VERB = "relayout convert MODEL OUT.tflite --quantize int8 --calibrate DATA (docs/how-to/int8.md)"
 FLOAT16 = "--quantize float16, for a .tflite result (docs/how-to/int8.md)"
-PIXELS = ", or with --normalize"
-"""The end of an answer that is true of uint8 alone."""
-ELEMENT_TYPES = ("float32", "int8", "uint8")
-"""What --input-type and --output-type take."""
+PIXELS = ", or with --normalize"  # the end of an answer that is true of uint8 alone
+ELEMENT_TYPES = ("float32", "int8", "uint8")  # what --input-type and --output-type take
 NO_TENSORFLOW = "none, since .tflite and .onnx are all that relayout writes"
 NO_SUBSTITUTES = "nothing: operators become what LiteRT computes exactly"
 NO_SIMPLIFIER = "nothing: no other tool runs"
@@ -97,8 +95,7 @@ OTHERS: Mapping[tuple[str, ...], str] = {
     ("--nhwc",): "--io NHWC",
     ("--tolerance",): "relayout verify has --rtol and --atol",
 }
-VERBS: Mapping[str, str] = {"quantize": NOT_A_VERB}
-"""A verb that relayout does not have -> what to do."""
+VERBS: Mapping[str, str] = {"quantize": NOT_A_VERB}  # a verb that relayout does not have -> what to do
 
 COMMAND_LINE: Mapping[str, str] = {
     name: answer for rows in (TF2ONNX, ONNX2TF, OTHERS) for names, answer in rows.items() for name in names

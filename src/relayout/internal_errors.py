@@ -13,8 +13,7 @@ from typing import Any
 from relayout import progress
 from relayout.errors import RelayoutError, printable, shortened
 
-MOST_SAID = 300
-"""Characters of what a library says."""
+MOST_SAID = 300  # characters of what a library says
 
 
 class InternalError(RelayoutError):

@@ -49,8 +49,7 @@ def line(*texts: str | tuple[str, str], indent: int = 0, is_cut: bool = False) -
     return Line(spans, indent, is_cut)
 
 
-LONG = 48
-"""Characters of a name; a longer one is shortened."""
+LONG = 48  # characters of a name; a longer one is shortened
 
 
 class ShortNames:
@@ -160,8 +159,7 @@ def console(err: bool = False) -> "Console":
     return Plain(stderr=err)
 
 
-HTML_WIDTH = 100
-"""Columns of what a notebook shows."""
+HTML_WIDTH = 100  # columns of what a notebook shows
 HTML = '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-family:monospace">{code}</pre>'
 
 

@@ -14,8 +14,7 @@ from relayout.rules.signature import part_of
 JOINED = "relayout.joined"
 """In a node's `meta`: (whether it is an output, slot) -> the stored dimensions that make each one that it states."""
 Groups = tuple[tuple[int, ...], ...]
-BLOCKED: Groups = ((0,), (1, 4), (2,), (3,))
-"""An image `n c/16 h w 16`."""
+BLOCKED: Groups = ((0,), (1, 4), (2,), (3,))  # an image `n c/16 h w 16`
 
 
 def state_joined(node: ir.Node, variant: Variant) -> None:

@@ -17,8 +17,7 @@ from relayout.graph.subgraphs import all_nodes
 from relayout.layout import segments
 from relayout.rules import may_repeat
 
-Shared = Sequence[Sequence[ir.Node]]
-"""Nodes that a model had once: the source's own, then one for each other reader."""
+Shared = Sequence[Sequence[ir.Node]]  # nodes that a model had once: the source's own, then one for each other reader
 
 
 def apart(

@@ -22,10 +22,8 @@ from relayout.layout.perm import between
 from relayout.rules import FUNCTIONS, Letters, Placement, Variant
 from relayout.rules.signature import part_of
 
-Dims = tuple[tuple[str, Extent], ...]
-"""The letter and extent of each dimension of an operand."""
-OVERLOADS = 10
-"""Version of the IR from which functions of one name are told apart by an overload."""
+Dims = tuple[tuple[str, Extent], ...]  # the letter and extent of each dimension of an operand
+OVERLOADS = 10  # version of the IR from which functions of one name are told apart by an overload
 EXACT = "relayout.exact"
 """In the `meta` of a function: a call of it gives as many outputs as it has, and could give no more."""
 

@@ -33,8 +33,7 @@ class Annotations:
             if said:
                 self._said[root] = said
         annotations = [each for said in self._said.values() for each in said.values()]
-        self.named = {name for annotation in annotations for name in annotation.values()}
-        """The tensors that they name."""
+        self.named = {name for annotation in annotations for name in annotation.values()}  # the tensors that they name
 
     def carry(self, value: ir.Value, root: Root) -> None:
         """Say of a value that holds a root what the source says of the value of that name, or else of the root."""

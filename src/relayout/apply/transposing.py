@@ -79,10 +79,8 @@ def relaid(root: Root, form: Form) -> ir.LazyTensor:
 
 # Integers between quantized units that are moved: in a unit of their own, as runtimes look for it.
 
-BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-"""Types of what runtimes run units of."""
-PARAMETERS = 3
-"""Operands of a QuantizeLinear that says its zero point."""
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)  # types of what runtimes run units of
+PARAMETERS = 3  # operands of a QuantizeLinear that says its zero point
 
 
 def quantizers(sites: Sites) -> dict[Root, ir.Node]:

@@ -30,8 +30,7 @@ from relayout.light_dataclass import dataclass
 
 # The shape of a Reshape that is computed at run time, from the extents of values that are there.
 
-SHAPE_HAS_ENDS = 15
-"""Opset from which a Shape tells of some axes alone."""
+SHAPE_HAS_ENDS = 15  # opset from which a Shape tells of some axes alone
 
 
 class RunTimeShapes:

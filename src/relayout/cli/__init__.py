@@ -10,8 +10,7 @@ __all__ = ["cli", "main"]
 
 __getattr__ = loaded_later(__name__, {"cli": "relayout.cli.entry"})
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
+INTERRUPTED = 130  # the exit code after Ctrl-C
 
 
 def main() -> None:

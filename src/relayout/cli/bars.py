@@ -13,18 +13,13 @@ from relayout.terminal import console
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-MADE = ("reading", "planning", "rewriting")
-"""Stages of a conversion."""
-EXPORTED = ("exporting",)
-"""The stage after them where the result is a `.tflite`."""
-QUANTIZED = ("quantizing", "calibrating")
-"""The stages after that where it is quantized."""
+MADE = ("reading", "planning", "rewriting")  # stages of a conversion
+EXPORTED = ("exporting",)  # the stage after them where the result is a `.tflite`
+QUANTIZED = ("quantizing", "calibrating")  # the stages after that where it is quantized
 WRITTEN = ("writing",)
-COMPARED = ("loading", "comparing")
-"""Stages of a verification."""
+COMPARED = ("loading", "comparing")  # stages of a verification
 
-COUNTED = {"calibrating": "samples"}
-"""Stage -> what its inner bar counts; values in all others."""
+COUNTED = {"calibrating": "samples"}  # Stage -> what its inner bar counts; values in all others
 
 
 def stages_of(verify: bool, *, tflite: bool = False, quantized: bool = False) -> tuple[str, ...]:

@@ -14,8 +14,7 @@ from relayout.cli.running import FAILED, print_json
 from relayout.errors import printable
 from relayout.terminal import count_of
 
-MOST = 20
-"""Misstated figures listed on a terminal; `--json` lists all."""
+MOST = 20  # Misstated figures listed on a terminal; `--json` lists all
 
 
 @click.command(cls=Command)

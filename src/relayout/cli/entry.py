@@ -64,11 +64,9 @@ EXIT_CODES = (
     "3 an internal error; of several models, the highest."
 )
 
-UNREAD = 141
-"""Exit code where a reader of standard output has read enough, as of programs that end so by a signal."""
+UNREAD = 141  # exit code where a reader of standard output has read enough, as of programs that end so by a signal
 
-INFO = "info"
-"""The verb that a file alone means."""
+INFO = "info"  # the verb that a file alone means
 OF_INFO = {"--json", "-h", "--help"}
 
 
@@ -235,8 +233,7 @@ def _is_there(path: str) -> bool:
     return os.path.exists(outermost(Path(path)))
 
 
-SOON = 0.01
-"""Seconds until a signal that came at a bad moment comes again."""
+SOON = 0.01  # seconds until a signal that came at a bad moment comes again
 
 EXAMPLES = f"""
 \b

@@ -65,8 +65,7 @@ def _processes(count: int) -> "ProcessPoolExecutor":
     return ProcessPoolExecutor(count, mp_context=multiprocessing.get_context("spawn"))
 
 
-FORMATS = ("onnx", "tflite")
-"""What can be written; also the suffixes."""
+FORMATS = ("onnx", "tflite")  # what can be written; also the suffixes
 ORT_CONVERTER = "python -m onnxruntime.tools.convert_onnx_models_to_ort"
 """ONNX Runtime's program that makes ORT-format models of ONNX."""
 
@@ -304,5 +303,4 @@ jobs_option = click.option(
     "--jobs", type=WholeNumber(1), default=1, show_default=True, help="Models at a time, with --out-dir."
 )
 paths = click.argument("paths", nargs=-1, required=True, type=MODEL, metavar="SOURCE... [TARGET]")
-models = option_group(paths, out, out_dir, jobs_option)
-"""One source and its target, or many sources."""
+models = option_group(paths, out, out_dir, jobs_option)  # one source and its target, or many sources

@@ -20,11 +20,9 @@ from relayout.errors import nearest
 # How an option is declared, and how the text that it is given becomes a value.
 
 F = TypeVar("F", bound=Callable[..., Any])
-SECTION = "section"
-"""Attribute of an option: the heading in `--help` that it stands under."""
+SECTION = "section"  # attribute of an option: the heading in `--help` that it stands under
 
-MOST_DIGITS = 18
-"""Of an extent: what 64 bits hold."""
+MOST_DIGITS = 18  # of an extent: what 64 bits hold
 
 
 def option_group(*options: Callable[[F], F], section: str = "") -> Callable[[F], F]:

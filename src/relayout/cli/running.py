@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 
 # The output of `--json`: an object with the version of its form, also where the command fails.
 
-SCHEMA = 1
-"""The version of what `--json` prints (docs/json.md). It grows when a key goes or means something else."""
+SCHEMA = 1  # the version of what `--json` prints (docs/json.md). It grows when a key goes or means something else.
 OPTION = "--json"
 
 
@@ -59,11 +58,9 @@ def error_object(error: Exception, message: str) -> dict[str, Any]:
     return {"error": told}
 
 
-FAILED, REFUSED, INTERNAL = 1, 2, 3
-"""Exit codes beside 0."""
+FAILED, REFUSED, INTERNAL = 1, 2, 3  # exit codes beside 0
 
-STDOUT = Path("-")
-"""What stands for standard output where a file could be named."""
+STDOUT = Path("-")  # what stands for standard output where a file could be named
 
 
 class Job(NamedTuple):

@@ -15,8 +15,7 @@ from relayout.formats.flatbuffer import Source
 from relayout.formats.stored import PIECE
 
 MOST_FILES = 256
-MOST_BYTES = 1 << 24
-"""Of all files together, unpacked: labels and vocabularies are far below."""
+MOST_BYTES = 1 << 24  # of all files together, unpacked: labels and vocabularies are far below
 
 _TAIL = 22 + 0xFFFF
 """The archive's last record lies in the last bytes of the file: itself, and a comment of at most 64 KB."""
@@ -26,8 +25,7 @@ _ENTRY = struct.Struct("<4s6H3I5H2I")
 _LOCAL = struct.Struct("<4s5H3I2H")
 _STORED, _DEFLATED = 0, 8
 _ENCRYPTED = 1
-_IN_64 = 0xFFFFFFFF
-"""What a field of 32 bits says where the number is in one of 64."""
+_IN_64 = 0xFFFFFFFF  # what a field of 32 bits says where the number is in one of 64
 
 
 class Entry(NamedTuple):

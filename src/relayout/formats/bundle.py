@@ -19,16 +19,13 @@ from relayout.formats import archive
 from relayout.formats.flatbuffer import Schema, read_root, rows
 from relayout.formats.stored import FileWindow, StoredFile, open_stored
 
-HEAD = 64
-"""Bytes by which a file is known."""
+HEAD = 64  # bytes by which a file is known
 
-TFL3 = b"TFL3"
-"""Bytes 4 to 8 of every `.tflite`."""
+TFL3 = b"TFL3"  # bytes 4 to 8 of every `.tflite`
 
 _ZIP, _LITERTLM = b"PK\x03\x04", b"LITERTLM"
 _MOST_FILES, _MOST_DEPTH = 10_000, 3
-_MOST_UNPACKED = 1 << 31
-"""Bytes of a model that is packed: those that are read in place may be longer."""
+_MOST_UNPACKED = 1 << 31  # bytes of a model that is packed: those that are read in place may be longer
 _UNPACKED_PER_BYTE, _UNPACKED_ANYWAY = 64, 1 << 24
 """Bytes that a file explains when it is unpacked: so many for each of its own, and so many more. Weights of a network
 become 1.1 to 10 times as long; deflate can make 1,000 bytes of each."""

@@ -22,8 +22,7 @@ import numpy.typing as npt
 from relayout.errors import ReadError
 from relayout.formats.stored import HELD, FileWindow, StoredArray
 
-MAX_DEPTH = 32
-"""Tables inside tables; the TFLite schema needs seven."""
+MAX_DEPTH = 32  # tables inside tables; the TFLite schema needs seven
 
 OVERLAP = 4
 """How often a file's bytes may be described: writers may share equal names and shapes, so once would be too strict."""
@@ -50,8 +49,7 @@ TEXTS: dict[str, str | bytes] = {"string": "", "bytes": b""}
 _I32, _U32, _TWO_U16 = SCALARS["int32"], SCALARS["uint32"], struct.Struct("<HH")
 
 
-Source = memoryview | FileWindow
-"""A file's bytes: in memory, or in the file."""
+Source = memoryview | FileWindow  # a file's bytes: in memory, or in the file
 
 Raw = npt.NDArray[np.uint8] | StoredArray
 """Bytes that something else than the schema gives a meaning: a view of them, or where in the file they are."""
@@ -184,8 +182,7 @@ def path_of(table: str, name: str) -> str:
     return f"{table}.{name}" if table else name
 
 
-DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in SCALARS}
-"""The elements of vectors of numbers."""
+DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in SCALARS}  # the elements of vectors of numbers
 
 
 class _Reader:

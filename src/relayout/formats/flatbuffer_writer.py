@@ -24,11 +24,9 @@ from relayout.errors import WriteError
 from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, FieldRow, Schema, Table, path_of
 from relayout.formats.stored import CHUNK, Content
 
-LIMIT = (1 << 31) - 1
-"""The most bytes that a flatbuffer may have."""
+LIMIT = (1 << 31) - 1  # the most bytes that a flatbuffer may have
 
-Field = tuple[str, str]
-"""A table's kind, and the name of one of its fields."""
+Field = tuple[str, str]  # a table's kind, and the name of one of its fields
 
 _U32, _F32 = SCALARS["uint32"], SCALARS["float32"]
 _OFFSET = bytes(4)
@@ -101,10 +99,8 @@ class Flatbuffer:
         encoder = _Encoder(schema, present, last)
         encoder.root(root, identifier)
         self._head = encoder.out
-        self._streamed: list[tuple[int, Bytes]] = []
-        """Where the vector's length is, and its bytes."""
-        self._places: list[int] = []
-        """Where the head refers to these vectors."""
+        self._streamed: list[tuple[int, Bytes]] = []  # where the vector's length is, and its bytes
+        self._places: list[int] = []  # where the head refers to these vectors
         end = len(self._head)
         for place, content in encoder.streamed:
             start = next_multiple(end + 4, alignment)
@@ -131,8 +127,7 @@ class Flatbuffer:
             end = start + 4 + content.nbytes
 
 
-Bytes = npt.NDArray[np.uint8] | Content
-"""Bytes in memory, or a way to have them a piece at a time."""
+Bytes = npt.NDArray[np.uint8] | Content  # bytes in memory, or a way to have them a piece at a time
 
 
 def stream(content: Bytes) -> Iterator[bytes | memoryview]:

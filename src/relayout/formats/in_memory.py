@@ -30,8 +30,7 @@ AnySource = ModelSource | os.PathLike[str] | bytearray | memoryview | BinaryIO |
 """A source as a user passes it."""
 THERE = "the given bytes"
 REMEDY = "open it with mode 'rb', or give its path"
-LEAST = 8
-"""Bytes of the shortest text that says which format it has: of fewer a reader says that they are too few."""
+LEAST = 8  # bytes of the shortest text that says which format it has: of fewer a reader says that they are too few
 
 
 def model_source(source: Any) -> ModelSource:

@@ -15,8 +15,7 @@ import onnx_ir as ir
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError, nearest, shortened
 from relayout.progress import say
 
-MOST_SAID = 400
-"""Characters of what PyTorch says of a module that it cannot export."""
+MOST_SAID = 400  # characters of what PyTorch says of a module that it cannot export
 ADVICE = "torch.export.draft_export(module, args) lists what stands in the way"
 
 

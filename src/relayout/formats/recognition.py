@@ -21,8 +21,7 @@ SOURCE_FORMAT = "relayout.source_format"
 """The key of a result's metadata that says what it was made of: `tflite` or `onnx`."""
 PRODUCER_NAME, METADATA_PROPS, PROPERTY_KEY = 2, 14, 1
 """Field numbers of onnx.proto: two of `ModelProto`, and `StringStringEntryProto.key`."""
-MOST_TEXT = 1 << 10
-"""Bytes of a text that could be one of these."""
+MOST_TEXT = 1 << 10  # bytes of a text that could be one of these
 DESCRIPTION = Schema({"Model": rows("_ _ _ description:string")}, {}, {})
 """As much of a `.tflite` as the question needs, so that a large one is not read."""
 
@@ -58,8 +57,7 @@ def _key(data: FileWindow, start: int, stop: int) -> bytes:
     return next((data[e.start : e.stop] for e in fields(data, start, stop) if e.number == PROPERTY_KEY), b"")
 
 
-ORTM = b"ORTM"
-"""Bytes 4 to 8 of every ORT-format model."""
+ORTM = b"ORTM"  # bytes 4 to 8 of every ORT-format model
 EXPORT = "export it to ONNX (PyTorch: torch.onnx.export) or TensorFlow Lite (tf.lite.TFLiteConverter) first"
 IN_PYTHON = "give the module to relayout.convert(module, args=(image,)) in Python (docs/how-to/pytorch.md)"
 DOWNLOAD = "the download went wrong: fetch the file itself"

@@ -22,18 +22,15 @@ from numpy.typing import NDArray
 
 from relayout.errors import ReadError
 
-CHUNK = 1 << 18
-"""Bytes read at a time."""
+CHUNK = 1 << 18  # bytes read at a time
 
 PIECE, PIECES = 1 << 16, 64
 """Bytes of a file that are read at once while it is looked through, and how many such pieces are held."""
 
-HELD = 1 << 12
-"""Arrays of fewer bytes are read at once, those of others when they are wanted."""
+HELD = 1 << 12  # arrays of fewer bytes are read at once, those of others when they are wanted
 
 
-MOST_NAMES = 2_000
-"""Names in a directory among which one that resembles a missing file's is looked for."""
+MOST_NAMES = 2_000  # names in a directory among which one that resembles a missing file's is looked for
 
 
 class Content(Protocol):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-MICROSOFT = "com.microsoft"
-"""Operators that ONNX Runtime contributes; its quantizers write them, too."""
+MICROSOFT = "com.microsoft"  # operators that ONNX Runtime contributes; its quantizers write them, too
 INTERNAL_NHWC = "com.ms.internal.nhwc"
 """Operators of the standard on images with the channels last: what ONNX Runtime's layout transformation makes for an
 execution provider. Their attributes, kernels and all other operands are the standard's."""

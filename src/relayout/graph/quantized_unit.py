@@ -32,8 +32,7 @@ FLOAT_PARAMETERS: Mapping[str, frozenset[int]] = {
     "Pow": frozenset({1}),
 }
 """Operator -> the inputs that may be real constants in a unit: bounds, scales of an image, a bias, an exponent."""
-MOST_STEPS = 16
-"""Views in a row that are followed."""
+MOST_STEPS = 16  # views in a row that are followed
 
 
 class Quantization(NamedTuple):

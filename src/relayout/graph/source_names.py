@@ -44,8 +44,7 @@ class Names:
         return result
 
 
-SOURCE = "relayout.source"
-"""Metadata of each node: the operator of the `.tflite` that it was made of."""
+SOURCE = "relayout.source"  # metadata of each node: the operator of the `.tflite` that it was made of
 STANDS_FOR = "relayout.stands_for"
 """In the metadata of a value or a node, until reports are made: the name by which the source has it. (Of `meta`, each
 object that is asked has a store of its own from then on; metadata is there anyway.)"""
@@ -85,8 +84,7 @@ def is_added(node: ir.Node) -> bool:
     return ADDED in node.metadata_props
 
 
-COPIED = "relayout.copied"
-"""In the metadata, likewise, of a node that the source has once, for all of its readers."""
+COPIED = "relayout.copied"  # in the metadata, likewise, of a node that the source has once, for all of its readers
 
 
 def copied(node: ir.Node, of: ir.Node) -> None:

@@ -22,10 +22,8 @@ from relayout.solve.solver import Solution, solve
 
 FEW_PRICES = 20_000
 """Prices of relaxations in branches while such a plan is looked for, a fifth of a second: it needs no proof."""
-EXACT = 1 << 52
-"""Costs up to which a solver of real numbers is exact."""
-TRIED = 32
-"""Plans that are looked for, each the best in a run in which another one moves more than the source."""
+EXACT = 1 << 52  # costs up to which a solver of real numbers is exact
+TRIED = 32  # plans that are looked for, each the best in a run in which another one moves more than the source
 
 
 def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None = None) -> Plan:

@@ -177,10 +177,8 @@ def source_moves(
 
 Choose = Callable[[Operator, Signature], Signature]
 
-ASKED = "asked"
-"""The name of the variant of an input, an output or an interior value whose layout was asked for."""
-ROUNDS = 4
-"""How often a graph is gone through again because a Reshape told something of dynamic extents."""
+ASKED = "asked"  # the name of the variant of an input, an output or an interior value whose layout was asked for
+ROUNDS = 4  # how often a graph is gone through again because a Reshape told something of dynamic extents
 VIEWS = (Permuted, Regrouped)
 """What is known of a node that only looks at its operand otherwise. As a union it would be made for every node."""
 

@@ -21,8 +21,7 @@ from relayout.light_dataclass import dataclass
 from relayout.rules import Placement
 from relayout.rules.signature import Variant
 
-CAP = 16384
-"""The most labels a site may have; what is dropped is said in the report."""
+CAP = 16384  # the most labels a site may have; what is dropped is said in the report
 
 MOST, EACH = 120_000, 64
 """The most labels of a graph: so many, or so many for each of its sites. Orders of windows, heads and pieces of an axis
@@ -82,8 +81,7 @@ class _Search:
                     self.ends[roots[position]].append((found, position))
         self.known = [0] * len(sites.roots)
         self.queue: deque[tuple[int, int]] = deque()
-        self.grown: dict[_Found, None] = {}
-        """Sites with new labels, to be combined with the orders of their operands."""
+        self.grown: dict[_Found, None] = {}  # sites with new labels, to be combined with the orders of their operands
         self.capped = False
         self.left = most
 

@@ -23,11 +23,9 @@ from relayout.solve.problem import Problem, Value, ValueEnd, transposed_orders
 INNERMOST = 8
 """What it weighs, in operators that run in another order than the source's, that a Transpose moves the innermost axis:
 a runtime copies single elements there, and whole runs otherwise."""
-SEVERAL = 2
-"""What it weighs, likewise, that several operators stand for one."""
+SEVERAL = 2  # what it weighs, likewise, that several operators stand for one
 
-MOST_PAIRS = 1_000_000
-"""Pairs of orders up to which single elements have a price: 100 MB."""
+MOST_PAIRS = 1_000_000  # pairs of orders up to which single elements have a price: 100 MB
 MOST_MOVES = 60_000
 """Pairs of orders up to which Transposes beyond the first have a price: more take seconds, and it seldom decides."""
 
@@ -119,8 +117,7 @@ def size_of(
     return math.ceil(count * _bits(root.value) / 8)
 
 
-UNKNOWN_BITS = 32
-"""What an element counts as whose type has no width: a string, or a type that is not known."""
+UNKNOWN_BITS = 32  # what an element counts as whose type has no width: a string, or a type that is not known
 
 
 def _bits(value: ir.Value) -> int:
@@ -299,8 +296,7 @@ def _ends(sites: Sites, follow: Aggregation) -> Iterator[tuple[tuple[int, Port] 
     return zip(producers, readers, strict=True)
 
 
-Stored = Sequence[tuple[int, ...]]
-"""Label of a site -> the number of the stored order of each operand."""
+Stored = Sequence[tuple[int, ...]]  # label of a site -> the number of the stored order of each operand
 
 
 def _dense(

@@ -19,11 +19,9 @@ from relayout.infer.plans import Plan, plan, plan_of
 from relayout.solve.certificate import Leaf
 from relayout.solve.solver import Solution, solve
 
-ROUNDS = 16
-"""Prices to try. Each comes from a better plan; networks take one to four."""
+ROUNDS = 16  # prices to try. Each comes from a better plan; networks take one to four.
 
-ALLOWED = 1 << 14
-"""Bytes more than the source's that may be taken element by element: some ten microseconds."""
+ALLOWED = 1 << 14  # bytes more than the source's that may be taken element by element: some ten microseconds
 
 
 class _Has(NamedTuple):

@@ -152,12 +152,9 @@ def is_static(dims: tuple[int | ir.SymbolicDim, ...]) -> TypeGuard[tuple[int, ..
     return set(map(type, dims)) <= {int}
 
 
-LARGE = 64
-"""The size of a large open extent in a run; a small one counts as 1."""
-TIMES = 4
-"""How often an operator may repeat, or pad, what it reads."""
-SEVERAL = 8
-"""Names, and values, that are each large by themselves in some run; beyond that, all or none are."""
+LARGE = 64  # the size of a large open extent in a run; a small one counts as 1
+TIMES = 4  # how often an operator may repeat, or pad, what it reads
+SEVERAL = 8  # names, and values, that are each large by themselves in some run; beyond that, all or none are
 
 
 class Bound(Enum):

@@ -40,8 +40,7 @@ KEYS = (
     "values",
 )
 
-SOURCE = "give the source that the plan was made for, not a result"
-"""The advice about a plan of another model."""
+SOURCE = "give the source that the plan was made for, not a result"  # the advice about a plan of another model
 
 MOST_PARTS = 1 << 64
 """The most parts that a unit may be divided in by the prices of one leaf, so that sums of them stay small."""

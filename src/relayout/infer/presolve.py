@@ -22,8 +22,7 @@ from relayout.light_dataclass import dataclass
 LARGE = 600
 """A graph of more sites has followers; of smaller ones the solver takes little time, and ties are broken best."""
 
-End = tuple[int, int]
-"""A site's number, and the position of one of its ports."""
+End = tuple[int, int]  # a site's number, and the position of one of its ports
 
 
 @dataclass

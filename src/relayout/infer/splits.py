@@ -92,8 +92,7 @@ def _in_runs(site: Site, letter: str, size: int) -> bool:
     return letter in site.grain
 
 
-Held = tuple[tuple[int, tuple[int, ...]], ...]
-"""The operands that hold an axis, each with the dimensions that do."""
+Held = tuple[tuple[int, tuple[int, ...]], ...]  # the operands that hold an axis, each with the dimensions that do
 
 
 @lru_cache(4096)

@@ -17,10 +17,8 @@ from relayout.layout import Extent, product
 from relayout.layout.perm import between, is_rotation, transposes_of_few_axes
 from relayout.solve.problem import ValueEnd
 
-RUN = 8
-"""The shortest run, in elements, that is worth copying as a whole."""
-SPAN = 32
-"""The shortest run, in elements, in which an operator may stretch one operand over another without loss."""
+RUN = 8  # the shortest run, in elements, that is worth copying as a whole
+SPAN = 32  # the shortest run, in elements, in which an operator may stretch one operand over another without loss
 
 
 def is_run(extents: Sequence[Extent]) -> bool:

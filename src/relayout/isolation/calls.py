@@ -21,14 +21,10 @@ from relayout.isolation.process import DiedError, Process
 # 2**31 is an axis of -2**31 to them, a negative `batch_dims` reads before a vector. Here stands what is usual. A model
 # that keeps to it is not doubted, and `tests/isolation` puts hundreds of thousands of such models to ONNX.
 
-LEAST, MOST = -(1 << 16), 1 << 24
-"""Between these are integers in attributes."""
-FARTHEST_AXIS = 64
-"""Axes, from either end, are nearer than that."""
-MOST_RANK, MOST_EXTENT, DEEPEST = 16, 1 << 31, 8
-"""Dimensions of a value, an extent, bodies within bodies."""
-VERSIONS = range(3, 64)
-"""Of the format."""
+LEAST, MOST = -(1 << 16), 1 << 24  # between these are integers in attributes
+FARTHEST_AXIS = 64  # axes, from either end, are nearer than that
+MOST_RANK, MOST_EXTENT, DEEPEST = 16, 1 << 31, 8  # dimensions of a value, an extent, bodies within bodies
+VERSIONS = range(3, 64)  # of the format
 
 AXES = frozenset("axes axis batch_axis batch_dims new_axis perm scan_input_axes scan_output_axes time_axis".split())  # noqa: SIM905
 """Attributes that index axes."""
@@ -36,12 +32,9 @@ COUNTS = frozenset(
     "blocksize dilations group hidden_size kernel_shape kv_num_heads num_heads num_outputs q_num_heads strides".split()  # noqa: SIM905
 )
 """Attributes that something is divided by, or that a vector is as long as: at least 1."""
-NATURAL = frozenset(("batch_dims",))
-"""Attributes that are not negative."""
-STEPS = {"Slice": 4}
-"""Operator -> place of an operand that ONNX adds to places again and again."""
-ANYWHERE = frozenset(("ends", "starts"))
-"""Attributes that are clamped: "to the end" is written as the greatest integer."""
+NATURAL = frozenset(("batch_dims",))  # attributes that are not negative
+STEPS = {"Slice": 4}  # operator -> place of an operand that ONNX adds to places again and again
+ANYWHERE = frozenset(("ends", "starts"))  # attributes that are clamped: "to the end" is written as the greatest integer
 
 _INT, _INTS = onnx.AttributeProto.INT, onnx.AttributeProto.INTS
 _GRAPH = onnx.AttributeProto.GRAPH
@@ -297,11 +290,9 @@ FITS: Mapping[str, Callable[[onnx.NodeProto, _Attributes], bool]] = {
 }
 """Operators whose numbers of inputs and outputs depend on their attributes."""
 
-SECONDS, FOR_EACH = 60, 1e-5
-"""Of the clock, after which a question is given up; and so many more for each of its bytes."""
+SECONDS, FOR_EACH = 60, 1e-5  # of the clock, after which a question is given up; and so many more for each of its bytes
 
-MANY = 1000
-"""Nodes above which a model is not looked through, which would take longer than to start the child process."""
+MANY = 1000  # nodes above which a model is not looked through, which would take longer than to start the child process
 
 ERRORS: Mapping[str, Callable[[str], Exception]] = {
     "InferenceError": onnx.shape_inference.InferenceError,

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import IO, Any
 
-MOST_PARTS = 1 << 24
-"""Byte strings of one message: a broken child process must not make this one reserve more."""
+MOST_PARTS = 1 << 24  # byte strings of one message: a broken child process must not make this one reserve more
 
 
 def send(stream: IO[bytes], parts: Sequence[bytes | memoryview]) -> None:

@@ -13,10 +13,8 @@ from typing import Any
 
 ROOM, LESS_ROOM = 1 << 29, 1 << 28
 """Bytes of memory that a question may take, besides some for each of its own bytes; and where values are followed."""
-LONGEST = 3600
-"""Seconds of a question."""
-FOR_EACH = 256
-"""Bytes of memory that a question may take for each of its own."""
+LONGEST = 3600  # seconds of a question
+FOR_EACH = 256  # bytes of memory that a question may take for each of its own
 
 
 def main(extension: str) -> None:

@@ -12,10 +12,8 @@ from relayout.layout.extents import LONGEST, Dim
 
 _TOKEN = re.compile(r"\s*(?:([0-9]+)|([A-Za-z_]\w*)|(\*\*|//|[-+*/%(),]))")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-DEEPEST = 64
-"""Parentheses, signs and powers of one expression: what has more is a name."""
-MOST_POWER, LARGEST = 64, 1 << 63
-"""What a power may be, and what it may give."""
+DEEPEST = 64  # parentheses, signs and powers of one expression: what has more is a name
+MOST_POWER, LARGEST = 64, 1 << 63  # what a power may be, and what it may give
 
 Binary = Callable[[Fraction, Fraction], Fraction]
 SUMS: dict[str, Binary] = {"+": operator.add, "-": operator.sub}

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 Dim = int | str
 
-LONGEST = 1 << 10
-"""Characters of a product of symbols; a longer name is one symbol, whatever is in it."""
+LONGEST = 1 << 10  # characters of a product of symbols; a longer name is one symbol, whatever is in it
 
 _SUM = re.compile(r"(.+) ([+-]) ([0-9]+)")
 _QUOTIENT = re.compile(r"\((.+)//([1-9][0-9]*)\)")

@@ -82,8 +82,7 @@ def is_rotation(perm: Sequence[int]) -> bool:
 # Where that is not enough, a step brings as many of the first, or of the last, axes to their place as so many runs
 # allow. These are one axis then, and so on.
 
-Step = tuple[tuple[Dim, ...], tuple[int, ...]]
-"""The extents of the axes as they lie, and the order that they get."""
+Step = tuple[tuple[Dim, ...], tuple[int, ...]]  # the extents of the axes as they lie, and the order that they get
 
 
 def transposes_of_few_axes(dims: Sequence[Dim | Extent], perm: Sequence[int], most: int) -> Iterator[Step]:

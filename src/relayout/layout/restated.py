@@ -9,10 +9,8 @@ from math import prod
 from relayout.layout import perm as perms
 from relayout.layout.stored_as import Holds, fill_factors, resolved_as_stored
 
-Stored = Sequence[int]
-"""The extents of a stored value; -1 for an open one."""
-Dealt = Sequence[Sequence[int]]
-"""The factors of each dimension, as indices."""
+Stored = Sequence[int]  # the extents of a stored value; -1 for an open one
+Dealt = Sequence[Sequence[int]]  # the factors of each dimension, as indices
 
 
 def with_extents(holds: Holds, stored: Stored) -> Holds | None:

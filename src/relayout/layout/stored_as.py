@@ -22,8 +22,7 @@ from relayout.errors import LayoutError
 from relayout.layout import perm as perms
 from relayout.light_dataclass import dataclass
 
-TENSOR = "relayout.tensor"
-"""Metadata of a value whose name is not that of its counterpart in the source: that name."""
+TENSOR = "relayout.tensor"  # metadata of a value whose name is not that of its counterpart in the source: that name
 SIGNATURE = "relayout.signature"
 """Metadata of a model that was made of a subgraph of a `.tflite` that is not the first: the signature's key."""
 INTERFACE = "relayout.interface"
@@ -34,16 +33,13 @@ INITIAL = "relayout.initial"
 """Metadata of an input that is state from run to run: what it begins with, as JSON, in the source's order of axes."""
 STEPS_OFF = "relayout.steps_off"
 """Metadata of a model: quantized values of its source -> the steps by which it says that they may be off, as JSON."""
-MOST_STEPS_OFF = 16
-"""Steps that a file may announce of a value: more excuse nothing."""
+MOST_STEPS_OFF = 16  # steps that a file may announce of a value: more excuse nothing
 MOST_FACTORS, MOST_WAYS = 12, 64
 """Of a value several of whose factors are dynamic; and ways to part them into dimensions that are looked at."""
-STATED = "relayout.stated"
-"""In the `meta` of an output, in memory only: the shape that its file states."""
+STATED = "relayout.stated"  # in the `meta` of an output, in memory only: the shape that its file states
 BATCH_FIRST = "relayout.batch_first"
 """In the `meta` of a recurrent node, in memory only: whoever runs it takes both values of its attribute `layout`."""
-RENAMED = "relayout.renamed"
-"""In the `meta` of an input or output, in memory only: the user has given it its name."""
+RENAMED = "relayout.renamed"  # in the `meta` of an input or output, in memory only: the user has given it its name
 ELEMENT_BITS = "relayout.element_bits"
 """In the `meta` of a value, in memory only: the bits of an element in the result, where that has another type."""
 CLAIMED = "relayout.claimed"

@@ -55,8 +55,7 @@ def kernel_slot(operator: Operator) -> int | None:
     return next((slot for slot, axes in sorted(named.items()) if axes != "NC"), None)
 
 
-NEAR = 8
-"""How many operators between constants and an input are followed: a kernel may be dequantized and transposed."""
+NEAR = 8  # how many operators between constants and an input are followed: a kernel may be dequantized and transposed
 
 
 def is_constant(operator: Operator, slot: int) -> bool:

@@ -12,8 +12,7 @@ from relayout.graph.source_names import Names
 from relayout.rules import Facts, Permuted, Regrouped
 from relayout.rules.facts import operator_of
 
-SIGN = 128
-"""What lies between the same bits as int8 and as uint8."""
+SIGN = 128  # what lies between the same bits as int8 and as uint8
 
 
 def as_unsigned(integers: NDArray[np.generic]) -> NDArray[np.uint8]:

@@ -70,8 +70,7 @@ def _broadcast(shapes: Sequence[Sequence[Dim] | None]) -> tuple[Dim, ...] | None
     return None if None in shapes else tuple(result)
 
 
-WORDS_FROM = 21
-"""The opset from which the standard quantizes to 16 bits."""
+WORDS_FROM = 21  # the opset from which the standard quantizes to 16 bits
 
 
 def expand(

@@ -19,10 +19,8 @@ from relayout.lowering.passes import check_operators
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Constants
 
-MOST_SHOWN = 200
-"""Characters of an answer in a message."""
-MOST_OPERANDS = 1000
-"""A schema that allows more allows any number."""
+MOST_SHOWN = 200  # characters of an answer in a message
+MOST_OPERANDS = 1000  # a schema that allows more allows any number
 _STEP = {
     "op_type": arguments.WORDS,
     "inputs": arguments.instance(tuple, "a tuple of operands, such as (0, 'half')"),

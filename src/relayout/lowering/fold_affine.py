@@ -28,10 +28,8 @@ from relayout.rules.facts import kernel_axes, operator_of
 #
 # Zeros that a convolution puts around its image are means of raw numbers, not zeros. Such a convolution keeps its Sub.
 
-FOLDS = frozenset({"Conv"})
-"""Operators whose kernel takes a scale and a mean of what they read."""
-CHANNELS = 1
-"""The axis of a Conv's channels."""
+FOLDS = frozenset({"Conv"})  # operators whose kernel takes a scale and a mean of what they read
+CHANNELS = 1  # the axis of a Conv's channels
 
 
 class _Reader(NamedTuple):

@@ -31,8 +31,7 @@ KERNELS = {
 }
 """Operators whose products saturate, and what is dequantized for them. ConvInteger has another kernel, an exact one."""
 
-DATA_ZERO = 2
-"""The operand of all of these that is the zero point of the data, and has its type."""
+DATA_ZERO = 2  # the operand of all of these that is the zero point of the data, and has its type
 
 
 def operator_key(node: ir.Node) -> tuple[str, str]:

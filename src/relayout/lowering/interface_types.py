@@ -28,10 +28,8 @@ from relayout.rules.quantization import undoes
 # Convolutions take it into their kernels where that computes the same (`fold_affine.py`). A caller then feeds
 # raw numbers, such as pixels from 0 to 255.
 
-Numbers = tuple[Sequence[float], Sequence[float]]
-"""Means and standard deviations: one of each, or one for each channel."""
-BROADCASTS = 7
-"""The first opset in which Sub and Div broadcast without an attribute."""
+Numbers = tuple[Sequence[float], Sequence[float]]  # means and standard deviations: one of each, or one for each channel
+BROADCASTS = 7  # the first opset in which Sub and Div broadcast without an attribute
 FLOATS = {ir.DataType.FLOAT: np.float32, ir.DataType.FLOAT16: np.float16, ir.DataType.DOUBLE: np.float64}
 
 
@@ -90,8 +88,7 @@ def normalize_inputs(
     ) + tuple(_of_pixels(name, *pair) for name, pair in wanted.items() if input_type == "uint8" and _are_small(*pair))
 
 
-PIXEL = 255
-"""The largest pixel of 8 bits."""
+PIXEL = 255  # the largest pixel of 8 bits
 
 
 def _are_small(mean: Sequence[float], std: Sequence[float]) -> bool:

@@ -193,8 +193,7 @@ class _Joining:
         graph.outputs[slot] = output
 
 
-_RANK = 5
-"""A number of this rank would give a joined operand, of rank 4, a dimension more."""
+_RANK = 5  # a number of this rank would give a joined operand, of rank 4, a dimension more
 
 
 def _counts_no_axes(fact: Signature) -> bool:
@@ -230,8 +229,7 @@ def _joined(shape: ir.Shape | Sequence[int | ir.SymbolicDim], groups: Groups) ->
     return ir.Shape(stated)
 
 
-CHANNELS, IMAGE = 1, 4
-"""The axis of the channels, and the rank of an image."""
+CHANNELS, IMAGE = 1, 4  # the axis of the channels, and the rank of an image
 
 
 def pad_channels(model: ir.Model, blocks: BlockSizes) -> int:

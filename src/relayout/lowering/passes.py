@@ -80,16 +80,11 @@ def _instead(name: str) -> str:
 class Stage(IntEnum):
     """The subject of a pass, in the order of a conversion."""
 
-    SOURCE = 0
-    """The graph of a model that was read, until nothing changes any more."""
-    GRAPH = 1
-    """The graph, before its layouts are chosen."""
-    PLACED = 2
-    """The graph, in the layouts that were chosen."""
-    FINAL = 3
-    """The graph as it is written: what the target has no functions for is in place."""
-    DRAFT = 4
-    """The draft of a `.tflite`: its operators, tensors and variables."""
+    SOURCE = 0  # the graph of a model that was read, until nothing changes any more
+    GRAPH = 1  # the graph, before its layouts are chosen
+    PLACED = 2  # the graph, in the layouts that were chosen
+    FINAL = 3  # the graph as it is written: what the target has no functions for is in place
+    DRAFT = 4  # the draft of a `.tflite`: its operators, tensors and variables
 
 
 SPELLED_OUT = "nodes that spell a builtin out, as they were read"

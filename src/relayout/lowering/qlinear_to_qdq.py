@@ -18,8 +18,7 @@ from relayout.graph.domains import MICROSOFT
 from relayout.graph.subgraphs import all_nodes, take_over
 from relayout.lowering.constants import Constants
 
-Slots = tuple[int, int, int]
-"""Places of integers, their scale and their zero point among a node's inputs."""
+Slots = tuple[int, int, int]  # places of integers, their scale and their zero point among a node's inputs
 
 
 class Form(NamedTuple):

@@ -341,8 +341,7 @@ def _at(found: MatchedUnit, slot: int) -> Integers:
     return operand
 
 
-AXES_AS_INPUT = 13
-"""Opset from which the axes of a Squeeze are an input."""
+AXES_AS_INPUT = 13  # opset from which the axes of a Squeeze are an input
 
 
 def fuse_units(model: ir.Model, units: Sequence[Unit], unsigned: bool = False) -> dict[str, int]:

@@ -30,8 +30,7 @@ from relayout.lowering.fuse_epilogue import only_reader
 # x / sqrt(2) -> Erf -> + 1 -> * x -> * 0.5        (the last two in any order, or 0.5 on x)
 
 ERF, PRODUCT, QUOTIENT, SUM = (frozenset({name}) for name in ("Erf", "Mul", "Div", "Add"))
-DOMAIN = "com.microsoft"
-"""Of an operator that no opset before 20 has."""
+DOMAIN = "com.microsoft"  # of an operator that no opset before 20 has
 
 
 def recognise_gelu(model: ir.Model) -> dict[str, int]:
@@ -115,8 +114,7 @@ def _is_number(constants: Constants, value: ir.Value | None, number: float) -> b
     return array is not None and array.size == 1 and abs(float(array.reshape(-1)[0]) - number) < 1e-5 * number
 
 
-RANK = 3
-"""Of what is normalized: `n t c` are tokens, `n h w c` would be pixels."""
+RANK = 3  # of what is normalized: `n t c` are tokens, `n h w c` would be pixels
 
 Write = Callable[[Operation, ir.Value, Sequence[npt.NDArray[np.float32]], float], ir.Value]
 """Writes the LayerNormalization of a value, by a scale and perhaps a shift, and epsilon."""

@@ -21,8 +21,7 @@ from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Permuted
 from relayout.rules.facts import operator_of
 
-LEAST_ELEMENTS = 4096
-"""Of a value for which a second step is worth three more nodes, some microseconds."""
+LEAST_ELEMENTS = 4096  # of a value for which a second step is worth three more nodes, some microseconds
 
 
 def in_two_steps(

@@ -145,8 +145,7 @@ def results_of(scale: float, zero_point: int) -> Condition:
 
 Reals = NDArray[np.float64]
 
-QUANTIZING, DEQUANTIZING = frozenset({"QuantizeLinear"}), frozenset({"DequantizeLinear"})
-"""The ends of a unit."""
+QUANTIZING, DEQUANTIZING = frozenset({"QuantizeLinear"}), frozenset({"DequantizeLinear"})  # the ends of a unit
 BYTES = ("INT8", "UINT8")
 STEP_SHARE = 0.25
 """Of a step of the result: what constants of a unit may be off by once they are integers; the rest is for rounding."""
@@ -391,8 +390,7 @@ class IntegerReader:
 
     def __init__(self, constants: Constants) -> None:
         self.constants, self.names = constants, constants.names
-        self.left: dict[ir.Node, None] = {}
-        """Nodes that units stand for, and that go where nothing reads them."""
+        self.left: dict[ir.Node, None] = {}  # nodes that units stand for, and that go where nothing reads them
         self._zeros: dict[ir.DataType, ir.Value] = {}
 
     def dequantized(self, value: ir.Value) -> Integers | None:

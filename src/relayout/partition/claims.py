@@ -37,8 +37,7 @@ QUANTIZED = "convert --quantize int8 --calibrate DATA writes them (docs/how-to/i
 """The note on a model of real numbers of which a target runs nothing."""
 ELSEWHERE = "the target has no kernel in its layout"
 TRANSPOSES = frozenset({"Transpose"})
-MOST_STEPS = 64
-"""Views and ends of quantized units in a row that are passed on the way from a Transpose to an operator."""
+MOST_STEPS = 64  # views and ends of quantized units in a row that are passed on the way from a Transpose to an operator
 
 
 class OperatorClaims(NamedTuple):
@@ -185,8 +184,7 @@ def _name(node: ir.Node) -> str:
 
 # The operators of a `.tflite` that a target takes which takes a file as a whole or not at all.
 
-MOST_PLACES = 3
-"""Tensors that a line names."""
+MOST_PLACES = 3  # tensors that a line names
 LONG_INTEGERS = "Tensor type(INT64) is not supported"
 REMEDY_OF_LONG_INTEGERS = "--input-type int32 and --output-type int32 make int64 inputs and outputs int32"
 

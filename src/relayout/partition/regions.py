@@ -90,11 +90,9 @@ def producers(node: ir.Node) -> Iterator[ir.Node]:
             yield producer
 
 
-REGIONS = "regions."
-"""What the domains of functions begin with that are parts of a graph."""
+REGIONS = "regions."  # what the domains of functions begin with that are parts of a graph
 
-STATING = 10
-"""The first IR version whose functions state types and shapes of their values, and what these hold."""
+STATING = 10  # the first IR version whose functions state types and shapes of their values, and what these hold
 
 
 class Part(NamedTuple):
@@ -221,8 +219,7 @@ class _Claims:
         self.imports: Mapping[str, int] = model.opset_imports
         self.open: list[ir.OperatorIdentifier] = []
         self.units: dict[ir.Node, QuantizedUnit | None] = {}
-        self.known: dict[ir.Node, bool] = {}
-        """Node, or the operator of a quantized unit -> whether the target runs it."""
+        self.known: dict[ir.Node, bool] = {}  # node, or the operator of a quantized unit -> whether the target runs it
 
     def __call__(self, node: ir.Node) -> bool:
         return self._runs(node) and all(self._runs(inner) for inner in nested(self._head(node)))

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from relayout.targets import Target
 
 
-FEW = 5
-"""Variables that a note names."""
-PLAIN = OutputOptions()
-"""Options of a result that is only looked at."""
+FEW = 5  # variables that a note names
+PLAIN = OutputOptions()  # options of a result that is only looked at
 BATCH = re.compile(r"batch|s\d+$", re.IGNORECASE)
 """Names that exporters give to the batch; without one PyTorch numbers it."""
 

@@ -15,10 +15,8 @@ from relayout.rules.layouts import IMAGES, parsed_as
 
 # One layout for all images that a model reads and gives: `--io NHWC`, `--io NCHW`.
 
-SPATIAL = {3: "w", 4: "hw", 5: "dhw"}
-"""The spatial axes of an image, by its rank."""
-IMAGE_LAYOUTS = ("NCHW", "NHWC")
-"""The layouts that can be asked for; images of other ranks follow: NWC, NCDHW."""
+SPATIAL = {3: "w", 4: "hw", 5: "dhw"}  # the spatial axes of an image, by its rank
+IMAGE_LAYOUTS = ("NCHW", "NHWC")  # the layouts that can be asked for; images of other ranks follow: NWC, NCDHW
 
 
 def images(sites: Sites, axes: Axes) -> dict[str, str]:

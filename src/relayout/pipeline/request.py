@@ -18,8 +18,7 @@ from relayout.targets import Wishes
 if TYPE_CHECKING:
     from relayout.targets import Target
 
-Source = AnySource
-"""A path, bytes of a model, an open binary file, or an ONNX model in memory."""
+Source = AnySource  # a path, bytes of a model, an open binary file, or an ONNX model in memory
 Regions = Literal["flat", "functions"]
 Io = Literal["keep", "convert", "NCHW", "NHWC"]
 State = Literal["zero", "io"]

@@ -32,11 +32,9 @@ if TYPE_CHECKING:
 
 # The folder of a result's parts: a model for each part, and the manifest that says how to run them.
 
-FORMAT = "relayout-parts-1"
-"""The format of a manifest of parts."""
+FORMAT = "relayout-parts-1"  # the format of a manifest of parts
 MANIFEST = "manifest.json"
-WEIGHTS = ".data"
-"""Suffix of the file with a large ONNX model's weights, behind the model's name."""
+WEIGHTS = ".data"  # suffix of the file with a large ONNX model's weights, behind the model's name
 
 
 def write_parts(

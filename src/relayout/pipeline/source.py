@@ -23,10 +23,8 @@ from relayout.reports.report import unstated
 from relayout.rules import draws, is_known
 from relayout.targets import Wishes, note
 
-MOST_NAMED = 3
-"""Inputs that a note names."""
-MOST_SAID = 300
-"""Characters of what ONNX's checker says."""
+MOST_NAMED = 3  # inputs that a note names
+MOST_SAID = 300  # characters of what ONNX's checker says
 
 
 def holds_tflite(source: ModelSource) -> bool:

@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from relayout.partition.claims import Claims
     from relayout.quantization.request import QuantizationRequest
 
-MOST_NAMED = 3
-"""Functions that a note names."""
+MOST_NAMED = 3  # functions that a note names
 
 
 def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> Result:

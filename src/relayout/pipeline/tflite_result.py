@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from relayout.partition.regions import Part
     from relayout.targets import Target
 
-SIGNATURE = "tflite.signature"
-"""Metadata of a model that was a `.tflite`: the key of its signature."""
+SIGNATURE = "tflite.signature"  # metadata of a model that was a `.tflite`: the key of its signature
 DEFAULT_SIGNATURE = "serving_default"
-LITERT = "litert"
-"""The target of a `.tflite` result, where no other is asked for."""
-CUSTOM = "tflite.custom"
-"""The domain of custom operators between two `.tflite` files, where nobody says another."""
+LITERT = "litert"  # the target of a `.tflite` result, where no other is asked for
+CUSTOM = "tflite.custom"  # the domain of custom operators between two `.tflite` files, where nobody says another
 
 
 WORDS = (ir.DataType.INT16, ir.DataType.UINT16)

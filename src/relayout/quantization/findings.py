@@ -16,15 +16,12 @@ SQUARES = ("MUL", "SQUARE", "SQUARED_DIFFERENCE")
 MOVED = ("SUB", "SQUARED_DIFFERENCE")
 SCALING = ("ADD", "MUL", "SUB")
 SUMS = ("MEAN", "SUM")
-TERMS = (*SQUARES, "ABS", "EXP")
-"""Terms of a sum that a value is divided by: of its norm, or of its own sum."""
+TERMS = (*SQUARES, "ABS", "EXP")  # terms of a sum that a value is divided by: of its norm, or of its own sum
 VIEWS = ("RESHAPE", "TRANSPOSE", "EXPAND_DIMS", "SQUEEZE", *CONVERSIONS)
 """Operators behind which a value keeps its range."""
-FEWEST_STEPS = 32
-"""Steps of 8 bits that a joined value may have before a report speaks of it: fewer than 5 bits."""
+FEWEST_STEPS = 32  # steps of 8 bits that a joined value may have before a report speaks of it: fewer than 5 bits
 STEPS = 255
-PARTS = "/|__"
-"""Marks behind the name of a value, in names of tensors that stand for a part of its operator."""
+PARTS = "/|__"  # marks behind the name of a value, in names of tensors that stand for a part of its operator
 
 
 class FloatOperator(NamedTuple):

@@ -39,15 +39,12 @@ from relayout.quantization.samples import WHITE, ModelInput, Samples
 
 # Google's ai-edge-quantizer in a child process, which LiteRT may end.
 
-STAGE = "calibrating"
-"""The stage of a conversion in which samples are run."""
+STAGE = "calibrating"  # the stage of a conversion in which samples are run
 Range = tuple[float, float]
-REALS = (None, "float32")
-"""Types of outputs that are real numbers."""
+REALS = (None, "float32")  # types of outputs that are real numbers
 SUMS = {"ADD": "AddOptions", "SUB": "SubOptions"}
 """Operators that shift integers of 16 bits instead of multiplying them where scales are powers of two."""
-INTEGERS = ("int8", "int16")
-"""Types of outputs that are those of the integers inside of a graph."""
+INTEGERS = ("int8", "int16")  # types of outputs that are those of the integers inside of a graph
 
 
 class QuantizationError(RelayoutError):
@@ -115,8 +112,7 @@ HALVED = ("FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "CONV_2D_TRANSPOSE"
 """Operators whose weights may be halves, by the quantizer's names."""
 ONE_SCALE = ("BATCH_MATMUL",)
 """Operators whose kernels on integers know one scale of constants alone: with one for each channel they compute 0."""
-ENDS = {"INPUT": "input_type", "OUTPUT": "output_type"}
-"""The quantizer's name of an end -> the field of a request."""
+ENDS = {"INPUT": "input_type", "OUTPUT": "output_type"}  # the quantizer's name of an end -> the field of a request
 
 Row = dict[str, Any]
 
@@ -414,8 +410,7 @@ def refuse_quantized(file: Model, kind: str) -> None:
         )
 
 
-UNSEEN = ("IF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "WHILE")
-"""Operators with values inside of which samples show no ranges."""
+UNSEEN = ("IF", "UNIDIRECTIONAL_SEQUENCE_LSTM", "WHILE")  # operators with values inside of which samples show no ranges
 
 
 def _refuse_unseen(file: Model, kind: str) -> None:
@@ -475,8 +470,7 @@ PLACES: Mapping[str, tuple[int, int, int]] = {
 """Operator -> the places of its image, kernel and bias."""
 MOST: Mapping[TensorType, int] = {TensorType.INT32: 1 << 30, TensorType.INT64: 1 << 40}
 """Type of a bias -> the most steps that it may have: LiteRT rescales no more."""
-CLIPPED = (1 << 31) - 1
-"""Steps from which on the quantizer clips a bias."""
+CLIPPED = (1 << 31) - 1  # steps from which on the quantizer clips a bias
 
 
 def with_room_for_biases(

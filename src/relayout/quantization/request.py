@@ -8,10 +8,8 @@ from relayout.errors import LayoutError, RelayoutError
 Quantize = Literal["int8", "int16x8", "dynamic", "float16"]
 QUANTIZED: tuple[Quantize, ...] = ("int8", "int16x8", "dynamic", "float16")
 """Kinds of quantization: integers of 8 bits; activations of 16 and weights of 8; weights of 8; halves as weights."""
-CALIBRATED = ("int8", "int16x8")
-"""Kinds whose scales of activations are those of values that samples give."""
-INSTALL = "pip install 'onnx-relayout[quantize]'"
-"""The command that installs the quantizer."""
+CALIBRATED = ("int8", "int16x8")  # kinds whose scales of activations are those of values that samples give
+INSTALL = "pip install 'onnx-relayout[quantize]'"  # the command that installs the quantizer
 
 
 class MissingQuantizerError(RelayoutError):

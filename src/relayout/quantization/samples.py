@@ -19,13 +19,10 @@ from relayout.layout.stored_as import Holds, relay, resolved, restore
 from relayout.quantization.request import INSTALL
 
 Array = NDArray[Any]
-IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
-"""Suffixes of images."""
+IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")  # Suffixes of images
 ARRAYS = (".npy", ".npz")
-CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}
-"""Channels of an image -> Pillow's name of its mode."""
-WHITE = 255
-"""The greatest number of a pixel."""
+CHANNELS = {1: "L", 3: "RGB", 4: "RGBA"}  # channels of an image -> Pillow's name of its mode
+WHITE = 255  # the greatest number of a pixel
 
 
 class SampleError(RelayoutError):
@@ -103,8 +100,7 @@ class Samples:
         self.inputs = inputs
         self.files: list[Path] = []
         self.items: Iterable[Any] = ()
-        self.first: dict[str, Array] = {}
-        """The first sample that was read, as the source is fed it."""
+        self.first: dict[str, Array] = {}  # the first sample that was read, as the source is fed it
         if source is None:
             raise SampleError(
                 f"samples tell the range of each value: give --calibrate DATA (calibrate=); {wanted(inputs)}"

@@ -18,10 +18,8 @@ from relayout.rules import Letters
 
 IMAGE = {3: "n w c", 4: "n h w c", 5: "n d h w c"}
 """The axes of a TensorFlow Lite image tensor by rank, in its own order."""
-FIRST = {3: "n c w", 4: "n c h w", 5: "n c d h w"}
-"""The same in ONNX's order."""
-SPATIAL = {1: "w", 2: "hw", 3: "dhw"}
-"""The spatial axes of an image, by their number."""
+FIRST = {3: "n c w", 4: "n c h w", 5: "n c d h w"}  # the same in ONNX's order
+SPATIAL = {1: "w", 2: "hw", 3: "dhw"}  # the spatial axes of an image, by their number
 
 
 class Axes:

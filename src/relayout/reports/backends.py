@@ -22,8 +22,7 @@ ONNX_ORDER = "as ONNX has it"
 MARK = "<!-- From here on: written by `relayout.reports.backends.markdown`. -->"
 """What precedes the tables on their page."""
 
-BUILTINS, MANY = "tflite:", 40
-"""Operators that a table of a person's does not name one by one, where there are so many."""
+BUILTINS, MANY = "tflite:", 40  # operators that a table of a person's does not name one by one, where there are so many
 
 
 def tables() -> dict[str, Any]:

@@ -34,11 +34,9 @@ def untranslated() -> dict[str, str]:
     return {name: REASONS.get(name, "not yet") for name in BUILTIN_OPERATORS if name not in entries()}
 
 
-Row = dict[str, Any]
-"""Column -> a text, or a list of texts or numbers."""
+Row = dict[str, Any]  # column -> a text, or a list of texts or numbers
 
-Tables = dict[str, list[Row]]
-"""Table -> rows; every row of a table has the same columns."""
+Tables = dict[str, list[Row]]  # table -> rows; every row of a table has the same columns
 
 TITLES = {
     "onnx": "ONNX operators with a layout rule",

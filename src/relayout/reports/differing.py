@@ -19,10 +19,8 @@ from relayout.reports.chart import Chart, Edge, Mark, Region, Side, Spot, Stored
 from relayout.reports.layouts import layout_name
 from relayout.terminal import ShortNames, count_of
 
-ENDS = ("input", "output")
-"""Inputs and outputs in the chart, where other entries have an operator's name."""
-MOST = 4_000
-"""Operators without a namesake up to which the order of the rest is aligned; that takes their product."""
+ENDS = ("input", "output")  # inputs and outputs in the chart, where other entries have an operator's name
+MOST = 4_000  # operators without a namesake up to which the order of the rest is aligned; that takes their product
 
 
 @dataclass(frozen=True)

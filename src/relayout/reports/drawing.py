@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 OWN = {"NHWC": 0, "NCHW": 1, "NWC": 2, "NCW": 3, "NDHWC": 4, "NCDHW": 5}
 """The colours that belong to a layout of images."""
-COUNT = 7
-"""Colours for layouts; one more is for all layouts beyond them."""
+COUNT = 7  # colours for layouts; one more is for all layouts beyond them
 
 
 def colour_numbers(layouts: Iterable[str]) -> dict[str, int]:

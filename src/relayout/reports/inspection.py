@@ -24,12 +24,9 @@ from relayout.reports.layouts import end_layout, layout_name
 from relayout.reports.report import UNKNOWN, Report, integers_in_words
 from relayout.terminal import Grid, Line, count_of, line, tabled
 
-ORT = "ORT format"
-"""The name of ONNX Runtime's own format."""
-MOST = 12
-"""Operators and ends that are listed on a terminal; `--json` has all."""
-ABOUT = ("name", "description", "version", "author")
-"""What a `.tflite` may say of itself."""
+ORT = "ORT format"  # the name of ONNX Runtime's own format
+MOST = 12  # operators and ends that are listed on a terminal; `--json` has all
+ABOUT = ("name", "description", "version", "author")  # what a `.tflite` may say of itself
 
 
 @dataclass(frozen=True)

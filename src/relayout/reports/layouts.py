@@ -19,10 +19,8 @@ from relayout.terminal import count_of
 
 # Layouts for people: by the name that they have (`NHWC`), else as letters (`n b h w`); and sizes in one unit.
 
-IMAGES = ("ncw", "nchw", "ncdhw")
-"""The axes of images, in any order."""
-KERNELS = ("oiw", "oihw", "oidhw")
-"""The axes of kernels."""
+IMAGES = ("ncw", "nchw", "ncdhw")  # the axes of images, in any order
+KERNELS = ("oiw", "oihw", "oidhw")  # the axes of kernels
 NAMED = frozenset("".join(sorted(axes)) for axes in (*IMAGES, *KERNELS))
 UNITS = ("bytes", "KB", "MB", "GB", "TB")
 

@@ -16,8 +16,7 @@ from relayout.rules import is_known
 from relayout.solve.decomposition import End, Path, paths
 from relayout.solve.problem import Problem
 
-MOST = 3
-"""Pairs of demands that a sentence names."""
+MOST = 3  # pairs of demands that a sentence names
 
 
 class Cause(NamedTuple):

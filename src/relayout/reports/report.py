@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from relayout.reports.reasons import Cause
 
 
-UNKNOWN = "unknown"
-"""In the place of a shape of which not even the rank is known."""
+UNKNOWN = "unknown"  # in the place of a shape of which not even the rank is known
 
 DROPPED = "some candidate layouts were left out: the bound holds for the others"
 """What a report notes where there are more orders than the cap on candidates."""
@@ -326,10 +325,8 @@ def _numbered(form: Form) -> list[object]:
 
 # Sentences of a report about what readers would not expect: constants that grew, what was left out, other plans.
 
-MOST_GROWN = 1 << 16
-"""Bytes by which constants may grow without a word."""
-MOST_SCATTERED = 1 << 16
-"""Bytes by which Transposes of single elements may move more than the source's without a word."""
+MOST_GROWN = 1 << 16  # bytes by which constants may grow without a word
+MOST_SCATTERED = 1 << 16  # bytes by which Transposes of single elements may move more than the source's without a word
 
 
 def constants(model: ir.Model) -> int:

@@ -12,19 +12,16 @@ from relayout.reports.reasons import remedy, why
 from relayout.reports.report import Report, Transposed, integers_in_words
 from relayout.terminal import Grid, Line, ShortNames, as_html, as_text, count_of, line, tabled
 
-MOST = 20
-"""Kinds of remaining Transposes listed on a terminal; `-v` and `--json` list all."""
+MOST = 20  # kinds of remaining Transposes listed on a terminal; `-v` and `--json` list all
 
 FEW = 6
 """With more remaining Transposes than this, they are first counted by what stands on both sides; and how many are named
 that are like one that is listed."""
 
-TERMS = 3
-"""With more terms than this in open extents, bytes are given with these as 1."""
+TERMS = 3  # with more terms than this in open extents, bytes are given with these as 1
 
 ADD_A_RULE = "A rule removes the barrier: docs/how-to/custom-operator.md"
-WIDTH = 88
-"""Columns where there is no terminal to ask."""
+WIDTH = 88  # columns where there is no terminal to ask
 
 
 def paragraphs(report: Report, *, hint: bool = True) -> list[Line | Grid]:

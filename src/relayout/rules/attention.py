@@ -15,10 +15,8 @@ from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant, unchanged
 
 CONTRIBUTED = "com.microsoft"
-PACKED = 3
-"""The rank of operands whose heads are packed."""
-APART = 4
-"""The rank of operands whose heads are an axis."""
+PACKED = 3  # the rank of operands whose heads are packed
+APART = 4  # the rank of operands whose heads are an axis
 
 Operands = dict[int, Letters]
 

@@ -9,10 +9,8 @@ from relayout.rules.operator import WRAPPING, Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import Body, Changes, Fact, Letters, Nested, Placement, Signature
 
-UNKNOWN_RUNS = 2
-"""How often a loop counts whose trip count is computed: more than once, or it would be no loop."""
-MOST_RUNS = 1 << 20
-"""How often a loop counts at most."""
+UNKNOWN_RUNS = 2  # how often a loop counts whose trip count is computed: more than once, or it would be no loop
+MOST_RUNS = 1 << 20  # how often a loop counts at most
 
 
 def _rank(value: ir.Value | None) -> int | None:
@@ -83,8 +81,7 @@ def loop(operator: Operator) -> Fact:
     return Nested(signature, (inside,), runs, surely=begins and counted)
 
 
-BATCHED = 8
-"""The one opset whose Scan has a batch in front, and no attributes for axes."""
+BATCHED = 8  # the one opset whose Scan has a batch in front, and no attributes for axes
 
 
 @rule("Scan", kind="axis attributes")

@@ -10,8 +10,7 @@ from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Fact, Signature
 
-BROADCASTS_SINCE = 8
-"""Opset from which all variadic operators broadcast as numpy does (7 for those of two inputs)."""
+BROADCASTS_SINCE = 8  # opset from which all variadic operators broadcast as numpy does (7 for those of two inputs)
 
 
 def aligned(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:

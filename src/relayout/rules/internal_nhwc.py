@@ -22,8 +22,7 @@ OPERATORS = frozenset(
     " GridSample InstanceNormalization LRN LpPool MaxPool QLinearConv SpaceToDepth".split()
 )
 """Operators of the standard that are there under their own names; of those that are not here nothing is known."""
-ACTIVATED = {"Conv": ("com.microsoft", "FusedConv")}
-"""Operator -> what it is where it has taken in an activation."""
+ACTIVATED = {"Conv": ("com.microsoft", "FusedConv")}  # operator -> what it is where it has taken in an activation
 OPERANDS = {"Conv": 3}
 """Operator -> the most operands that it may have: what is added to a fused convolution's result has no known layout."""
 

@@ -18,12 +18,10 @@ from relayout.rules.operator import Operator, Shape
 from relayout.rules.registry import Rule, variants_of
 from relayout.rules.signature import Letters, Signature, Variant, Written, part_of
 
-DOMAIN = "relayout."
-"""Prefix of the domains of functions; what follows names the layouts."""
+DOMAIN = "relayout."  # prefix of the domains of functions; what follows names the layouts
 SPATIAL = "DHW"
 STANDARD = Layout.parse("NCHW")
-SHAPES = 9
-"""Opset from which a Constant may hold integers, as the shapes in a function of a blocked layout."""
+SHAPES = 9  # opset from which a Constant may hold integers, as the shapes in a function of a blocked layout
 
 
 @dataclass(frozen=True)
@@ -115,8 +113,7 @@ def standard(named: str, rank: int) -> Layout:
     return fitted(Layout.parse(f"{named}W"), rank)
 
 
-CHANNELS = frozenset("CIO")
-"""Axes of images and kernels that are channels."""
+CHANNELS = frozenset("CIO")  # axes of images and kernels that are channels
 
 
 def tokens(

@@ -16,15 +16,13 @@ from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Constants, Fact, Letters, Placement, Signature, Step, Variant
 from relayout.rules.spatial_permutation import turning
 
-PARAMETERS = 5
-"""Operands of a BatchNormalization."""
+PARAMETERS = 5  # operands of a BatchNormalization
 PLAIN = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 """Types in which several operators compute what a normalization does; halves it computes in single precision."""
 LEAST_CHANNELS = 128
 """From how many channels on a product and a sum cost no more than the normalization and two Transposes: they stretch
 constants in runs of as many elements, and each run has a cost of its own."""
-STRETCHING = 7
-"""The opset from which a Mul stretches its operands as numpy does."""
+STRETCHING = 7  # the opset from which a Mul stretches its operands as numpy does
 
 
 @rule("BatchNormalization", kind="layout-sensitive", layouts={0: "NC"})

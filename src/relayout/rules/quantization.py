@@ -11,8 +11,7 @@ from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Fact, Letters, Signature, renumbered_axis
 
-PER_AXIS_SINCE = 13
-"""Opset from which scales may lie along an axis."""
+PER_AXIS_SINCE = 13  # opset from which scales may lie along an axis
 
 
 def quantized_along(operator: Operator, axis: int) -> Signature | None:
@@ -38,8 +37,7 @@ def quantized_along(operator: Operator, axis: int) -> Signature | None:
 
 INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 """Types that come back as they were: a single float tells all of their products with a scale apart."""
-LEAST, MOST = 1e-30, 1e30
-"""The scales of which that is so."""
+LEAST, MOST = 1e-30, 1e30  # the scales of which that is so
 
 
 def undoes(back: ir.Node, node: ir.Node) -> bool:

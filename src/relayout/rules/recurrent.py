@@ -19,8 +19,7 @@ PLACES = {
 }
 """The axes of an operand with `layout` 0 -> with 1."""
 
-SECOND = {"BIDIRECTIONAL_SEQUENCE_LSTM": 39, "BIDIRECTIONAL_SEQUENCE_RNN": 9}
-"""The operand that is a second sequence."""
+SECOND = {"BIDIRECTIONAL_SEQUENCE_LSTM": 39, "BIDIRECTIONAL_SEQUENCE_RNN": 9}  # the operand that is a second sequence
 
 
 @rule("RNN", "GRU", "LSTM", kind="layout-sensitive")

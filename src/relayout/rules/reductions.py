@@ -12,12 +12,9 @@ from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant, renumbered_axis
 
-AXES_AS_INPUT = 18
-"""Opset from which reductions (13 for ReduceSum) take axes as an input."""
-FLATTENS_BEFORE = 13
-"""Opset before which Softmax flattens its input to two dimensions at `axis`."""
-MOST_ORDERS = 24
-"""Of an operator whose orders are listed; beyond, the flattened axes stay as they are."""
+AXES_AS_INPUT = 18  # opset from which reductions (13 for ReduceSum) take axes as an input
+FLATTENS_BEFORE = 13  # opset before which Softmax flattens its input to two dimensions at `axis`
+MOST_ORDERS = 24  # of an operator whose orders are listed; beyond, the flattened axes stay as they are
 
 
 def reduced_letters(letters: Letters, axes: Letters, keep: int) -> Letters:

@@ -38,8 +38,7 @@ from relayout.rules.users_functions import place_of
 from relayout.rules.validation import promised
 
 Facts = Callable[[Operator], Fact]
-IMAGE = 4
-"""The rank in which layouts are compared."""
+IMAGE = 4  # the rank in which layouts are compared
 _LAYOUTS = arguments.ArgumentKind(
     "a dictionary such as {0: 'NC', 1: 'OI'}",
     lambda value: isinstance(value, Mapping) and all(map(arguments.whole(0).fits, value)),

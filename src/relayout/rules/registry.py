@@ -16,10 +16,8 @@ from relayout.rules.validation import promised
 
 KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping", "opaque")
 
-ROOM = "relayout.rules"
-"""The package whose modules have the rules."""
-IMAGES = "on images"
-"""Marks an operator with layouts of its own in the list of modules."""
+ROOM = "relayout.rules"  # the package whose modules have the rules
+IMAGES = "on images"  # marks an operator with layouts of its own in the list of modules
 
 Draws = bool | Callable[[ir.Node], bool]
 """Whether an operator draws numbers, others each time; a function, where that depends on the node."""
@@ -68,12 +66,10 @@ class LayoutVariant(NamedTuple):
     attributes: Mapping[str, Attribute] = {}
 
 
-Key = tuple[str, str]
-"""(domain, operator)"""
+Key = tuple[str, str]  # (domain, operator)
 
 _rules: dict[Key, Rule] = {}
-_variants: dict[Key, tuple[LayoutVariant, ...]] = {}
-"""Operator -> what runs it in other layouts."""
+_variants: dict[Key, tuple[LayoutVariant, ...]] = {}  # operator -> what runs it in other layouts
 _of_file: dict[str, tuple[dict[Key, Rule], dict[Key, tuple[LayoutVariant, ...]]]] = {}
 """A user's file -> the rules and variants that it registered."""
 

@@ -13,14 +13,10 @@ from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
 from relayout.rules.spatial_permutation import turning
 
-ROI_SINCE = 11
-"""Opset from which a Resize has a region, and may have sizes."""
-SCALES_SINCE = 9
-"""Opset from which an Upsample takes its scales as an input."""
-ROI, SCALES, SIZES = 1, 2, 3
-"""Inputs of a Resize that has a region."""
-CROPPING = "tf_crop_and_resize"
-"""The coordinate transformation that reads the roi."""
+ROI_SINCE = 11  # opset from which a Resize has a region, and may have sizes
+SCALES_SINCE = 9  # opset from which an Upsample takes its scales as an input
+ROI, SCALES, SIZES = 1, 2, 3  # inputs of a Resize that has a region
+CROPPING = "tf_crop_and_resize"  # the coordinate transformation that reads the roi
 SHIFTING = (CROPPING, "tf_half_pixel_for_nn")
 """Coordinate transformations that may move an axis even where its extent stays."""
 

@@ -19,8 +19,7 @@ from relayout.rules.internal_nhwc import is_internal
 from relayout.rules.operator import WRAPPING, Operator, Shape
 from relayout.rules.signature import Signature
 
-MOST_ELEMENTS = 64
-"""Of a constant that shape inference may look at: axes, pads, sizes."""
+MOST_ELEMENTS = 64  # of a constant that shape inference may look at: axes, pads, sizes
 REAL = frozenset(("AveragePool", "GlobalAveragePool", "ReduceMean"))
 """Operators of the standard that take real numbers where their twins take quantized ones."""
 
@@ -90,8 +89,7 @@ UNINFERRED: Mapping[str, Told] = {
 }
 """Operators of the standard's domain that ONNX has no shape inference for: GroupNormalization, and those that it does
 not list."""
-UNKNOWN = ""
-"""An extent that nothing tells."""
+UNKNOWN = ""  # an extent that nothing tells
 Output = tuple[ir.DataType | None, Shape | None]
 
 

@@ -13,8 +13,7 @@ from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Placement, Signature, renumbered_axis
 
-AXIS_REQUIRED = 4
-"""Opset from which Concat has no default axis (1 before)."""
+AXIS_REQUIRED = 4  # opset from which Concat has no default axis (1 before)
 
 
 @rule("Concat", kind="axis attributes")

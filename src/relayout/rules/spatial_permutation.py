@@ -10,8 +10,7 @@ from relayout.layout import perm as perms
 from relayout.rules.operator import Operator
 from relayout.rules.signature import Changes, Letters, Placement, Signature, Variant
 
-MOST_AXES = 3
-"""Of an image: more have too many orders to list."""
+MOST_AXES = 3  # of an image: more have too many orders to list
 AXIS_BY_AXIS = ("dilations", "kernel_shape", "output_padding", "output_shape", "strides")
 """Attributes that hold one item for each axis of space."""
 

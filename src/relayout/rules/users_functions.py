@@ -19,12 +19,9 @@ from relayout.layout import Dim
 from relayout.rules.operator import Operator
 
 RANKS = range(1, 9)
-EXTENTS: tuple[Dim, ...] = ("", 1, 4)
-"""Ranks and extents that are supposed of an operand of which nothing is known."""
-EXCUSED = (IndexError, TypeError, ValueError)
-"""What a function may raise of an operand of which nothing is known."""
-NO_ANSWER = object()
-"""Stands for no answer: an error of a node that is not known well is an error, too."""
+EXTENTS: tuple[Dim, ...] = ("", 1, 4)  # ranks and extents that are supposed of an operand of which nothing is known
+EXCUSED = (IndexError, TypeError, ValueError)  # what a function may raise of an operand of which nothing is known
+NO_ANSWER = object()  # stands for no answer: an error of a node that is not known well is an error, too
 
 
 def is_users(function: Any) -> bool:

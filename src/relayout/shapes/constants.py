@@ -22,8 +22,7 @@ from relayout.shapes.rewriting import DimensionRewriting, Place
 
 # Vectors of extents that a graph computes from an opened dimension: what they hold in the result.
 
-Items = list[Extent | None]
-"""The elements of a vector of extents; None is one that is not known."""
+Items = list[Extent | None]  # the elements of a vector of extents; None is one that is not known
 
 SIZED = frozenset(("ConstantOfShape", "Expand", "Range", "Split"))
 """Operators of shape arithmetic whose results have as many elements as an operand says."""
@@ -107,14 +106,10 @@ def _items(array: Array) -> Items:
     return [None if item is None else Extent.of(item) for item in np.ravel(array).tolist()]
 
 
-Change = Callable[[DimensionRewriting], None]
-"""A change to the graph, to be made once the axis was followed to the end."""
-State = Callable[[Operator, Parts, Place], list[Change] | None]
-"""How the constants of an operator are stated anew."""
-END = np.iinfo(np.int64).max
-"""The end of a Slice that takes all that there is, of whatever extent."""
-SCALES, SIZES = 2, 3
-"""Inputs of a Resize."""
+Change = Callable[[DimensionRewriting], None]  # a change to the graph, to be made once the axis was followed to the end
+State = Callable[[Operator, Parts, Place], list[Change] | None]  # how the constants of an operator are stated anew
+END = np.iinfo(np.int64).max  # the end of a Slice that takes all that there is, of whatever extent
+SCALES, SIZES = 2, 3  # inputs of a Resize
 
 
 def expand(operator: Operator, parts: Parts, _: Place) -> list[Change] | None:

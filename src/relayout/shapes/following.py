@@ -27,8 +27,7 @@ from relayout.shapes.through_reshapes import Choice, follow_reshape
 # The new length is a name of its own, the same for the same formula: two branches of a network that shrink an image
 # alike meet again.
 
-SCALES, SIZES = 2, 3
-"""Inputs of a Resize."""
+SCALES, SIZES = 2, 3  # inputs of a Resize
 
 
 class WindowLength(NamedTuple):
@@ -219,8 +218,7 @@ def _whole_axes(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts])
     return whole
 
 
-SHAPES = frozenset(("Shape", "Size"))
-"""Operators that give the extents of what they read."""
+SHAPES = frozenset(("Shape", "Size"))  # operators that give the extents of what they read
 
 
 class Following:

@@ -22,8 +22,7 @@ from relayout.shapes.rewriting import DimensionRewriting
 
 # The part of a graph up to which a dimension opens, where an operator binds it: what `--outputs` may name.
 
-MOST = 8
-"""Names that an error lists."""
+MOST = 8  # names that an error lists
 
 
 def last_opened(
@@ -77,8 +76,7 @@ def _behind(nodes: Sequence[ir.Node], bound: set[object]) -> dict[ir.Node, None]
 
 # Prove an opened model by inference: with a number for the name, no operator contradicts what was followed.
 
-NUMBER = 13
-"""The extent that a model is tried with: one that other extents rarely have."""
+NUMBER = 13  # the extent that a model is tried with: one that other extents rarely have
 
 
 def contradiction(model: ir.Model, name: str, before: int | str, *, rows: bool = True) -> str:

@@ -71,10 +71,8 @@ SEQUENCES: Mapping[str, int | None] = {
 
 # Values of fixed extents that hold the same for every step of an axis: more steps are as good.
 
-Look = Callable[[ir.Node], tuple[Operator, Fact]]
-"""The facts about a node."""
-MOST_STEPS = 64
-"""Operators between a value and the constants that it follows from."""
+Look = Callable[[ir.Node], tuple[Operator, Fact]]  # the facts about a node
+MOST_STEPS = 64  # operators between a value and the constants that it follows from
 
 
 def repeats_along(
@@ -188,8 +186,7 @@ def extents_of(value: ir.Value) -> tuple[Extent, ...]:
     return tuple(Extent.of(dim if isinstance(dim, int) else str(dim.value)) for dim in value.shape)
 
 
-SLICE_INPUTS = 10
-"""The opset from which a Slice has its bounds as inputs."""
+SLICE_INPUTS = 10  # the opset from which a Slice has its bounds as inputs
 
 
 def gather(operator: Operator, _: Fact) -> Fact:

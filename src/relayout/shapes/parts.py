@@ -40,8 +40,7 @@ class OpenedFactor(NamedTuple):
         return self.outer.is_one and self.inner.is_one
 
 
-Parts = Mapping[int, OpenedFactor]
-"""Axis of a value -> its opened part."""
+Parts = Mapping[int, OpenedFactor]  # axis of a value -> its opened part
 
 
 def whole_dimension(length: Extent, before: Extent) -> OpenedFactor:
@@ -97,8 +96,7 @@ class MoreInputsError(Exception):
 # Where the batch is 1 several dimensions may take it: of `[1, 1001]`, `[batch, 1001]` and `[1, batch*1001]`. Then a
 # dimension that held just the batch comes first, and whoever follows the axis tries the others if that leads nowhere.
 
-MOST_WAYS = 16
-"""Ways to regroup that are tried at one node."""
+MOST_WAYS = 16  # ways to regroup that are tried at one node
 
 
 def ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, OpenedFactor]]:

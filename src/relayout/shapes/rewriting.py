@@ -18,8 +18,7 @@ from relayout.shapes.own_axes import extents_of
 from relayout.shapes.parts import OpenedFactor
 
 Array = NDArray[Any]
-Place = tuple[ir.Value, int]
-"""A dimension: a value and its axis."""
+Place = tuple[ir.Value, int]  # a dimension: a value and its axis
 
 
 @dataclass

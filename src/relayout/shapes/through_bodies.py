@@ -17,8 +17,7 @@ from relayout.shapes.parts import MoreInputsError, OpenedFactor, Parts
 if TYPE_CHECKING:
     from relayout.shapes.following import Following
 
-MOST_ROUNDS = 8
-"""How often a body is followed: each round opens another state."""
+MOST_ROUNDS = 8  # how often a body is followed: each round opens another state
 
 
 class NodeWithBodies:

@@ -11,8 +11,7 @@ from relayout.solve.limits import Limits
 from relayout.solve.problem import Problem
 from relayout.solve.program import LinearProgram
 
-NOTHING = Leaf({})
-"""The prices before the first relaxation: none."""
+NOTHING = Leaf({})  # the prices before the first relaxation: none
 
 
 def solve_many(

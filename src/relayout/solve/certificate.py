@@ -28,8 +28,7 @@ from relayout.solve.problem import Problem, Value, ValueEnd
 if TYPE_CHECKING:
     from fractions import Fraction
 
-Price = tuple[int, int, int]
-"""(value, order, position among the value's readers)"""
+Price = tuple[int, int, int]  # (value, order, position among the value's readers)
 
 Prices: TypeAlias = "dict[Price, int | Fraction]"
 
@@ -38,8 +37,7 @@ MOST_WISHES = 1 << 14
 """Combinations of an order that is given, and those that the readers of a value pay for, up to which all are looked at.
 """
 
-MOST_DEPTH = 100
-"""Branches on the way to one leaf: proofs of networks have a few."""
+MOST_DEPTH = 100  # branches on the way to one leaf: proofs of networks have a few
 
 
 class Leaf(NamedTuple):
@@ -69,8 +67,7 @@ class Elimination(NamedTuple):
         return [node for node in self.order if node >= 0]
 
 
-Part = Branch | Leaf | Elimination
-"""The proof of a part of a problem."""
+Part = Branch | Leaf | Elimination  # the proof of a part of a problem
 
 
 class Together(NamedTuple):

@@ -20,11 +20,9 @@ from relayout.light_dataclass import dataclass
 from relayout.solve.certificate import Branch, Certificate, Leaf, Price, Together
 from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 
-PARTS = 200
-"""The most paths that one reader's price of one crossing is dealt out to; a tenth where it is no flow."""
+PARTS = 200  # the most paths that one reader's price of one crossing is dealt out to; a tenth where it is no flow
 
-HOPS = 1_000_000
-"""The most steps of all searches together; what is left then ends where it stands."""
+HOPS = 1_000_000  # the most steps of all searches together; what is left then ends where it stands
 
 
 class End(NamedTuple):

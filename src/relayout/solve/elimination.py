@@ -26,20 +26,15 @@ from numpy.typing import NDArray
 
 from relayout.solve.problem import Problem, Value, ValueEnd
 
-MOST_CELLS = 1 << 26
-"""Cells of all tables of a component together: about a second."""
-LARGEST_TABLE = 1 << 22
-"""Cells of one table: 32 MB."""
+MOST_CELLS = 1 << 26  # cells of all tables of a component together: about a second
+LARGEST_TABLE = 1 << 22  # cells of one table: 32 MB
 
-EXACT = 1 << 61
-"""Costs up to which 64-bit integers add up exactly."""
+EXACT = 1 << 61  # costs up to which 64-bit integers add up exactly
 FEWER_SETS = 16
 """A value has a node of its own where its ends combine in so many times more ways than two sets of orders do."""
 
-Classes = tuple[int, ...]
-"""Label of a node -> its class, numbered as they come."""
-Scope = dict[int, Classes]
-"""Node that a table mentions -> the classes of its labels there: an axis each, in this order."""
+Classes = tuple[int, ...]  # label of a node -> its class, numbered as they come
+Scope = dict[int, Classes]  # node that a table mentions -> the classes of its labels there: an axis each, in this order
 
 
 class _Step(NamedTuple):

@@ -17,11 +17,9 @@ from relayout.light_dataclass import dataclass
 from relayout.solve.certificate import Price, Prices
 from relayout.solve.problem import Problem, ValueEnd
 
-ALWAYS, NEVER = -1, -2
-"""A port that gives or wants an order under every label of its node, or under none."""
+ALWAYS, NEVER = -1, -2  # a port that gives or wants an order under every label of its node, or under none
 
-LENGTHS = 16
-"""Lengths of shortest paths that are followed before the rest of a flow is pushed."""
+LENGTHS = 16  # lengths of shortest paths that are followed before the rest of a flow is pushed
 
 
 @dataclass

@@ -27,14 +27,11 @@ from relayout.solve.problem import Problem, ValueEnd
 if TYPE_CHECKING:
     from fractions import Fraction
 
-SWEEPS = 4
-"""How often all values are looked at: what follows makes the others lighter, but soon for a few only."""
+SWEEPS = 4  # how often all values are looked at: what follows makes the others lighter, but soon for a few only
 
-MOST_LINKS = 8
-"""How many values may connect a node with what it hangs on."""
+MOST_LINKS = 8  # how many values may connect a node with what it hangs on
 
-Place = tuple[int, int]
-"""A value, and one of its ends: 0 the producer, 1 on the readers."""
+Place = tuple[int, int]  # a value, and one of its ends: 0 the producer, 1 on the readers
 
 
 class _Followed(NamedTuple):

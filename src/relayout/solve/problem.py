@@ -13,8 +13,7 @@ Nothing here knows of graphs, axes or ONNX.
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-Choice = Sequence[int] | Mapping[int, int]
-"""node -> label"""
+Choice = Sequence[int] | Mapping[int, int]  # node -> label
 
 
 class ValueEnd(NamedTuple):

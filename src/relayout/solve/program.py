@@ -24,8 +24,7 @@ from relayout.solve.problem import Problem, Value, ValueEnd
 # Python answers a signal between two of its own instructions, in the main thread, and HiGHS is one instruction. Where
 # the program is small enough to be solved at once, there is nothing to interrupt and no thread.
 
-SMALL = 1000
-"""A program of so few columns takes some milliseconds."""
+SMALL = 1000  # a program of so few columns takes some milliseconds
 
 LOOK, PATIENCE = 0.05, 0.8
 """Seconds between two looks at what the main thread is sent, and seconds that HiGHS has to stop when it is asked to."""
@@ -81,11 +80,9 @@ def _labels(port: ValueEnd) -> dict[int, list[int]]:
     return found
 
 
-MOST_FLOWS = 1 << 10
-"""Columns of one value up to which its program is a flow."""
+MOST_FLOWS = 1 << 10  # columns of one value up to which its program is a flow
 
-FREE, EASY, HARD = 0, 1, 2
-"""Kinds of columns by their cost: nothing, the value's weight, or more."""
+FREE, EASY, HARD = 0, 1, 2  # kinds of columns by their cost: nothing, the value's weight, or more
 
 Place = tuple[int, int]
 """A column in a value's rows: what it counts from (0 its own, 1 the producer's, 2 on the readers'), and where."""
@@ -227,11 +224,9 @@ class _Writing:
         self.lower.append(-constant)
 
 
-_GRID = 1 << 20
-"""Prices are rounded to multiples of gcd/_GRID."""
+_GRID = 1 << 20  # prices are rounded to multiples of gcd/_GRID
 
-_SCALED = -20
-"""The power of two with which HiGHS multiplies costs where it fails over them."""
+_SCALED = -20  # the power of two with which HiGHS multiplies costs where it fails over them
 
 _OPTIONS: dict[str, bool | int | float | str] = {
     "output_flag": False,
@@ -281,8 +276,7 @@ class LinearProgram:
             or 1
         )
         ends = np.cumsum([0, *map(len, costs)])
-        self.first = dict(zip(nodes, ends.tolist(), strict=False))
-        """Node -> the column of its label 0."""
+        self.first = dict(zip(nodes, ends.tolist(), strict=False))  # node -> the column of its label 0
         self.labels = int(ends[-1])
         self.groups = self._groups()
         self.columns = self.labels + sum(len(group.values) * len(group.rows.columns) for group in self.groups)

@@ -84,10 +84,8 @@ def _by_label(problem: Problem, node: int, values: Sequence[int], choice: Mappin
     return costs
 
 
-LARGE = 400
-"""A component of more labels is contracted first of all, also where that loses ties."""
-FEW_HARD = 1000
-"""Hard pairs of orders of a component up to which they are in its linear program."""
+LARGE = 400  # a component of more labels is contracted first of all, also where that loses ties
+FEW_HARD = 1000  # hard pairs of orders of a component up to which they are in its linear program
 
 
 class Solution(NamedTuple):

@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 DEFAULT = "default"
 NONE = "none"
 """The target's name that stands for no target, and for no lowering: layouts are chosen, and nothing else is done."""
-IMAGE = 4
-"""The rank in which layouts are compared."""
-Layouts = tuple[str, str | None]
-"""A layout of images, and one of kernels; `default` lets the target choose."""
+IMAGE = 4  # the rank in which layouts are compared
+Layouts = tuple[str, str | None]  # a layout of images, and one of kernels; `default` lets the target choose
 LayoutFor = Callable[[ir.Node], Sequence[str] | str | None]
 
 

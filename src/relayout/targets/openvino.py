@@ -25,8 +25,7 @@ from relayout.targets.target_table import Kernel, Target
 UNSIGNED = ("UINT8", "UINT16", "UINT32", "UINT64")
 INTEGERS = (*UNSIGNED, "INT8", "INT16", "INT32", "INT64")
 FLOAT32 = ("FLOAT",)
-OPSET_OF_AXES = 13
-"""Until then a Softmax was one of a matrix: OpenVINO takes it for one along its axis."""
+OPSET_OF_AXES = 13  # until then a Softmax was one of a matrix: OpenVINO takes it for one along its axis
 
 
 def _has_extents_of_data(operator: Operator) -> bool:

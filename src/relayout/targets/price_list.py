@@ -10,8 +10,7 @@ from relayout.rules import Letters, Operator, Placement, Signature, Variant
 
 # Signatures for kernels that work on the last axis: the orders in which that axis comes last.
 
-MOST_ORDERED = 3
-"""Axes beside one that comes last whose orders are all listed."""
+MOST_ORDERED = 3  # axes beside one that comes last whose orders are all listed
 
 
 def in_which_it_is_last(signature: Signature, letters: Letters, letter: str) -> Signature:

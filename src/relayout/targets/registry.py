@@ -18,14 +18,10 @@ from relayout.errors import LayoutError, RelayoutError, nearest
 from relayout.rules.registry import registered_by
 from relayout.targets.target_table import Kernel, Target
 
-GROUP = "relayout.targets"
-"""Entry points of this group name a `Target` each."""
-SHORT = 3
-"""Letters of an alias up to which it is not proposed for another name: `gpu` for `npu`."""
-OPERATORS = "ops:"
-"""The prefix of a target's name that is a list of operators."""
-OPERATORS_ALONE = "ops"
-"""The name of a target that is a list of operators."""
+GROUP = "relayout.targets"  # entry points of this group name a `Target` each
+SHORT = 3  # letters of an alias up to which it is not proposed for another name: `gpu` for `npu`
+OPERATORS = "ops:"  # the prefix of a target's name that is a list of operators
+OPERATORS_ALONE = "ops"  # the name of a target that is a list of operators
 
 
 @cache

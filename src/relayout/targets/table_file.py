@@ -45,8 +45,7 @@ KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing", "keeps_last")
 _TEXTS = several("", TEXT.fits)
 TEXT_LIST = ArgumentKind('a list of texts, such as ["INT8"]', lambda value: bool(value) and _TEXTS.fits(value))
 NUMBER = ArgumentKind("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool))
-MOST_BYTES = 1 << 20
-"""The largest file that is taken for a table."""
+MOST_BYTES = 1 << 20  # the largest file that is taken for a table
 STRINGS = re.compile(
     r"""#[^\n]*|"{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'""",
     re.DOTALL,

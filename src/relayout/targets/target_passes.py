@@ -140,8 +140,7 @@ class FinalGraph:
         self.model, self.is_litert = model, is_litert
         self.is_rewritten = is_litert and not was_tflite(model.metadata_props)
         """A `.tflite` comes back with its own operators."""
-        self.counts: Counter[str] = Counter()
-        """Operators that are others now."""
+        self.counts: Counter[str] = Counter()  # operators that are others now
 
     @cached_property
     def unsigned(self) -> bool:

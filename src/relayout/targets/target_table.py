@@ -131,8 +131,7 @@ INT8 = BYTES
 QUANTIZATION = (DEQUANTIZE, QUANTIZE)
 """The ends of a unit: a row for one of them is about a node that is no other operator's end."""
 STANDARD = Laid.parse("NCHW")
-NOT_THERE = "is not in its table"
-"""How a reason ends where no row is about an operator."""
+NOT_THERE = "is not in its table"  # how a reason ends where no row is about an operator
 
 _KERNEL = {
     "op_types": arguments.ArgumentKind("names of operators in one text, such as 'Conv MaxPool'", arguments.WORDS.fits),
@@ -254,8 +253,7 @@ def convolutions(
     return first, second
 
 
-MOST_NAME = 100
-"""Characters of a target's name, which is a part of names of files and domains."""
+MOST_NAME = 100  # characters of a target's name, which is a part of names of files and domains
 NAME = arguments.ArgumentKind(
     f"a name of at most {MOST_NAME} letters, digits, '-', '_' and '.'",
     lambda value: isinstance(value, str) and bool(re.fullmatch(rf"[A-Za-z0-9_.-]{{1,{MOST_NAME}}}", value)),

@@ -44,8 +44,7 @@ FLOOR_MOD RESIZE_NEAREST_NEIGHBOR LEAKY_RELU SQUARED_DIFFERENCE MIRROR_PAD ABS S
 GATHER_ND COS ELU QUANTIZE ROUND HARD_SWISH IF WHILE SELECT_V2 BATCH_MATMUL CUMSUM CALL_ONCE BROADCAST_TO REDUCE_ALL
 VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE BROADCAST_ARGS DYNAMIC_UPDATE_SLICE
 """
-MOST_JOINED = 10
-"""Tensors that its CONCATENATION takes."""
+MOST_JOINED = 10  # tensors that its CONCATENATION takes
 
 
 def join_few(op: Rewriting) -> DraftTensor | None:
@@ -63,8 +62,7 @@ def join_few(op: Rewriting) -> DraftTensor | None:
     return op.same(*parts)
 
 
-MOST_SLICED = 4
-"""Axes of what its STRIDED_SLICE reads."""
+MOST_SLICED = 4  # axes of what its STRIDED_SLICE reads
 
 
 def slice_few(op: Rewriting) -> list[DraftTensor] | None:

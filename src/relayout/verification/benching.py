@@ -19,8 +19,7 @@ from relayout.verification.runtimes import FailedError, Held, asked
 from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, RunnableModel, open_side
 
 PACKAGES = {ONNX_RUNTIME: "onnxruntime", "LiteRT": "ai_edge_litert", "TensorFlow": "tensorflow.lite.python"}
-TURN = 0.02
-"""Seconds of one turn: long beside the question to the process that runs the models."""
+TURN = 0.02  # seconds of one turn: long beside the question to the process that runs the models
 LEAST_TURNS = 5
 SECONDS = ArgumentKind("seconds, a number above 0", lambda value: isinstance(value, int | float) and 0 < value < 1e6)
 

@@ -12,12 +12,10 @@ import numpy as np
 from relayout.light_dataclass import dataclass
 from relayout.verification.side import Array, Feeds, Precision, RunnableModel, Runner
 
-SPACING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""The spacing of floats of 16 bits, relative to their magnitude."""
+SPACING = {"float16": 2.0**-10, "bfloat16": 2.0**-7}  # the spacing of floats of 16 bits, relative to their magnitude
 
 
-PIECE = 1 << 18
-"""Elements that are compared at a time."""
+PIECE = 1 << 18  # elements that are compared at a time
 SPREADS = 2
 """So many times the source's own spread is allowed: it is seen in a handful of runs, which do not show all of it."""
 
@@ -26,8 +24,7 @@ class Verdict(StrEnum):
     """What a comparison found, best first. All before `DIFFERS` pass."""
 
     EQUAL = "equal"
-    CLOSE = "close"
-    """Within the tolerance, or one step of a quantized integer."""
+    CLOSE = "close"  # within the tolerance, or one step of a quantized integer
     SPREAD = "within spread"
     """Within what the source differs from itself by: with other kernels, or with inputs moved by a rounding."""
     STEPWISE = "operator by operator"
@@ -38,8 +35,7 @@ class Verdict(StrEnum):
     SHAPE = "shape differs"
     TYPE = "type differs"
     MISSING = "missing"
-    NOT_COMPARED = "not compared"
-    """There is nothing to compare it with, at this batch or in this type."""
+    NOT_COMPARED = "not compared"  # there is nothing to compare it with, at this batch or in this type
 
     @property
     def passes(self) -> bool:
@@ -60,12 +56,9 @@ class Verdict(StrEnum):
 class Kind(StrEnum):
     """What the numbers are, which says what counts as close."""
 
-    REAL = "real"
-    """Floats: the largest error, relative to the largest magnitude of the tensor."""
-    STEPS = "steps"
-    """Quantized integers: the largest error in their own steps (LSB)."""
-    EXACT = "exact"
-    """Indices, counts, truth values, text: the share of elements that are not the same."""
+    REAL = "real"  # floats: the largest error, relative to the largest magnitude of the tensor
+    STEPS = "steps"  # quantized integers: the largest error in their own steps (LSB)
+    EXACT = "exact"  # indices, counts, truth values, text: the share of elements that are not the same
 
 
 @dataclass(frozen=True)
@@ -212,8 +205,7 @@ DISTURBANCES = 3
 ROUNDING = {Precision.FLOAT16: 2.0**-11, Precision.FLOAT32: 2.0**-20}
 """What a model computes with -> the part of its magnitude by which a number is moved. Of float32 that is 8 roundings,
 which another order of additions makes of one sum."""
-EIGHT_BITS = 255
-"""The levels of a real input whose quantizer is not known."""
+EIGHT_BITS = 255  # the levels of a real input whose quantizer is not known
 
 
 class Spread:

@@ -33,8 +33,7 @@ from relayout.verification.report import Fed, Row
 from relayout.verification.side import OPEN, Array, DeclaredPart, Feeds, ModelValue, RunError, RunnableModel, Runner
 from relayout.verification.stepwise import Stepwise, judged_by_operator
 
-FAR = 100
-"""So many bounds off, an inner value of float32 is no matter of rounding."""
+FAR = 100  # so many bounds off, an inner value of float32 is no matter of rounding
 BY_PARTS_ALONE = (
     "each operator agrees on the source's own values, and together they do not: a runtime may compute several of them"
     " at once, and wrongly"

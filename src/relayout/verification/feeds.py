@@ -18,8 +18,7 @@ from relayout.formats.stored import open_stored
 from relayout.verification.pairs import Pair
 from relayout.verification.side import Array, Feeds, ModelValue, Places, RunnableModel
 
-BATCH = 2
-"""Size of a dynamic first dimension."""
+BATCH = 2  # size of a dynamic first dimension
 
 EXTENTS = ((64, 32, 16), (32, 64, 512), (48, 48, 4096), (224, 112, 16000))
 """Sizes of other dynamic dimensions, those of images, of volumes and all others: one after the other, where a model
@@ -27,29 +26,23 @@ does not run with the first. A window of sound is longer than 16 samples, and li
 the last are those of classifiers of images, of video, and of a second of sound.
 """
 
-IMAGE = 4
-"""The rank of images; volumes and videos have more."""
+IMAGE = 4  # the rank of images; volumes and videos have more
 
 MOST, MOST_STATED = 1 << 27, 1 << 31
 """Elements of an input whose dynamic dimensions nobody gave, and of any other: more would fill the memory."""
 
-SMALL = 10
-"""Integers that are fed where nothing says how far they may count."""
+SMALL = 10  # integers that are fed where nothing says how far they may count
 
 IMAGE_FROM = 8
 
-SAMPLE_RATE = 16_000
-"""What is fed to an input that operators read as a sample rate: that of speech."""
+SAMPLE_RATE = 16_000  # what is fed to an input that operators read as a sample rate: that of speech
 
-TEXTS = ("0", "1", "-2", "30", "4", "567", "0008", "9")
-"""Texts that are fed."""
+TEXTS = ("0", "1", "-2", "30", "4", "567", "0008", "9")  # texts that are fed
 
 
-ARCHIVE = b"PK"
-"""The first bytes of a file of several arrays."""
+ARCHIVE = b"PK"  # the first bytes of a file of several arrays
 
-REMEDY = "write one with numpy.save"
-"""The advice about a file that is no array."""
+REMEDY = "write one with numpy.save"  # the advice about a file that is no array
 
 
 def to_give(name: str) -> str:

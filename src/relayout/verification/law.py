@@ -36,8 +36,7 @@ from relayout.rules import Operator, Rule, Signature, outputs_of, registry
 Array = NDArray[Any]
 Runner = Callable[[onnx.ModelProto, Mapping[str, Array]], list[Array]]
 """What runs a model: its outputs, in their order, from its inputs by name."""
-MOST = 12
-"""Orders tried for a node."""
+MOST = 12  # orders tried for a node
 
 
 class Tried(NamedTuple):
@@ -232,8 +231,7 @@ def shape_proto(extents: Sequence[int]) -> onnx.TensorShapeProto:
 
 # Rules that users registered, held to the law of every rule on the nodes of a model of theirs.
 
-CLOSE = {"rtol": 1e-4, "atol": 1e-5}
-"""How far real numbers may be off: kernels add in other orders."""
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}  # how far real numbers may be off: kernels add in other orders
 
 
 class Kept(NamedTuple):

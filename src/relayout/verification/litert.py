@@ -126,14 +126,11 @@ def _renumbered(operator: Operator, tensors: Mapping[int, int], reading: Mapping
     )
 
 
-MOST = 1 << 28
-"""Bytes of tensors that an interpreter keeps at most."""
+MOST = 1 << 28  # bytes of tensors that an interpreter keeps at most
 COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
-RATES = {"Mfcc": 1}
-"""Operators with an operand that is a sample rate, and which."""
-MANY_WEIGHTS = 1024
-"""Elements of a constant from which on a quantizer would have stored it as integers."""
+RATES = {"Mfcc": 1}  # operators with an operand that is a sample rate, and which
+MANY_WEIGHTS = 1024  # elements of a constant from which on a quantizer would have stored it as integers
 PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
 

@@ -18,12 +18,10 @@ from typing import NamedTuple
 from relayout.errors import MissingRuntimeError, RelayoutError
 from relayout.isolation.process import DiedError, Process
 
-LIMIT_SECONDS = 120.0
-"""The time that a file may take, compiled and run once."""
+LIMIT_SECONDS = 120.0  # the time that a file may take, compiled and run once
 SWIFTSHADER = ("/usr/lib/chromium*/vk_swiftshader_icd.json", "/opt/google/chrome/vk_swiftshader_icd.json")
 """Places of SwiftShader's description for Vulkan's loader."""
-DRIVERS = "VK_ICD_FILENAMES"
-"""The environment variable by which Vulkan's loader is told which drivers to load."""
+DRIVERS = "VK_ICD_FILENAMES"  # the environment variable by which Vulkan's loader is told which drivers to load
 INSTALL = (
     "LiteRT's GPU accelerator wants a GPU with a Vulkan driver, or SwiftShader: install Debian's packages chromium and"
     " libvulkan1, and the Python package ai-edge-litert (2.1 or newer)"

@@ -9,8 +9,7 @@ from relayout.layout.stored_as import Holds
 from relayout.verification.pairs import Pair, are_shifted, stated_dims
 from relayout.verification.side import ModelValue
 
-AT_ONCE = 1 << 25
-"""Bytes of interior values that are asked of a runtime at a time."""
+AT_ONCE = 1 << 25  # bytes of interior values that are asked of a runtime at a time
 
 
 def match_interface(

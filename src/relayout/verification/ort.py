@@ -81,8 +81,7 @@ from relayout.verification.stated_numbers import (
 
 OPTION = "session.x64quantprecision"
 """ONNX Runtime's session option: with "1", kernels of int8 are stored as uint8 where products would saturate."""
-BEYOND = frozenset({("com.microsoft", "QLinearConv")})
-"""The operators whose kernels the option leaves as they are."""
+BEYOND = frozenset({("com.microsoft", "QLinearConv")})  # the operators whose kernels the option leaves as they are
 _ROWS = 8
 
 
@@ -131,8 +130,7 @@ def _is_beyond(node: ir.Node) -> bool:
     return bool(given) and given[0] is not None and given[0].dtype == ir.DataType.INT8
 
 
-MOST = 1 << 28
-"""Bytes of interior values that one session shows at most."""
+MOST = 1 << 28  # bytes of interior values that one session shows at most
 CLAMPING = {"Relu", *MOVING}
 SUMMING = {
     "Add",
@@ -146,8 +144,7 @@ SUMMING = {
     "ReduceSum",
     "Sum",
 }
-LEVELS = {"DynamicQuantizeLinear": 255}
-"""Operator -> to how many levels it rounds real numbers, by their range."""
+LEVELS = {"DynamicQuantizeLinear": 255}  # operator -> to how many levels it rounds real numbers, by their range
 NARROW_FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
 

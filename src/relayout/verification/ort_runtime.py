@@ -17,8 +17,7 @@ from relayout.verification.side import Array, Feeds, RunError
 # Sessions of ONNX Runtime, in the child process of `runtimes`.
 
 PACKAGE = "onnxruntime"
-NEEDED = f"running ONNX needs ONNX Runtime: {WITH_RUNTIMES}"
-"""What to say where it is not there."""
+NEEDED = f"running ONNX needs ONNX Runtime: {WITH_RUNTIMES}"  # what to say where it is not there
 IN_FULL = MappingProxyType({"session.qdq_matmulnbits_accuracy_level": "1"})
 """The configuration of every session.
 

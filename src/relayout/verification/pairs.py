@@ -29,10 +29,8 @@ USUAL = {
 """The perms that are looked for first, and what people call them."""
 LONG_INTEGERS = {np.dtype(np.int64), np.dtype(np.int32)}
 """Types of ids, places and lengths: a conversion may make one of the other."""
-SHORTENED = (np.dtype(np.float64), np.dtype(np.float32))
-"""The type of a source and that of its result, of `--float32`."""
-MOST_AXES = 6
-"""All perms of so many axes are tried."""
+SHORTENED = (np.dtype(np.float64), np.dtype(np.float32))  # the type of a source and that of its result, of `--float32`
+MOST_AXES = 6  # all perms of so many axes are tried
 
 
 def with_layouts(

@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 
 LEAST_DECIBELS = {Precision.FLOAT16: 30.0, Precision.QUANTIZED: 10.0}
 """Precision of the result -> the signal to noise below which an output is an alarm."""
-LEAST_AGREEMENT = 0.5
-"""The share of equal elements below which an output of indices is an alarm."""
-CLEAN = 50.0
-"""Decibels from which on noise does not count as lost later: 8 bits of a full range have as many."""
-WORST = 5
-"""How many tensors are listed."""
+LEAST_AGREEMENT = 0.5  # the share of equal elements below which an output of indices is an alarm
+CLEAN = 50.0  # decibels from which on noise does not count as lost later: 8 bits of a full range have as many
+WORST = 5  # how many tensors are listed
 
 
 @dataclass(frozen=True)

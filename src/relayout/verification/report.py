@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from relayout.verification.quantization import QuantizationLoss
 
 
-OTHER_NAMES_OF_OK = ("passed", "success", "agrees")
-"""Names that people try for `VerifyReport.ok`."""
+OTHER_NAMES_OF_OK = ("passed", "success", "agrees")  # names that people try for `VerifyReport.ok`
 
 
 @dataclass(frozen=True)
@@ -330,14 +329,11 @@ def _plain(difference: Difference | None) -> dict[str, Any] | None:
 
 # A verification report for the terminal: outputs; where they fail, the worst interior values and where they part.
 
-WIDTH = 88
-"""Columns where there is no terminal to ask."""
+WIDTH = 88  # columns where there is no terminal to ask
 
-NAME_WIDTH = 26
-"""Columns of a name in a table; a longer one takes several lines."""
+NAME_WIDTH = 26  # columns of a name in a table; a longer one takes several lines
 
-SENTENCE_WIDTH = 60
-"""Characters of a name in a sentence."""
+SENTENCE_WIDTH = 60  # characters of a name in a sentence
 
 STEPWISE = (
     f"{Verdict.STEPWISE}: farther off as a whole, but its operator agrees on the source's own values, and so does each"
@@ -345,8 +341,7 @@ STEPWISE = (
 )
 """The line under the table that explains the verdict."""
 
-WORST = 8
-"""How many interior values are listed."""
+WORST = 8  # how many interior values are listed
 
 
 def render(report: VerifyReport) -> list[Line | Grid]:
@@ -412,8 +407,7 @@ def text(report: VerifyReport) -> str:
 
 
 HEADINGS = ("value", "made by", "type", "off by", "spread", "verdict")
-NUMBERS = frozenset(("off by", "spread"))
-"""Headings of columns that are never wrapped."""
+NUMBERS = frozenset(("off by", "spread"))  # Headings of columns that are never wrapped
 
 
 class _Values(Grid):

@@ -8,8 +8,7 @@ from time import perf_counter
 from typing import Any
 
 CPU = ["CPUExecutionProvider"]
-MODELS: dict[int, Any] = {}
-"""Number -> a session, an interpreter, or what runs a prepared model."""
+MODELS: dict[int, Any] = {}  # number -> a session, an interpreter, or what runs a prepared model
 
 
 def answer(

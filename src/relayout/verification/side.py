@@ -35,8 +35,7 @@ Source: TypeAlias = "str | Path | bytes | onnx.ModelProto | ir.Model"
 
 ONNX_RUNTIME = "ONNX Runtime"
 
-OPEN = 64
-"""What a name in an extent counts, where only the room that a value takes is of interest."""
+OPEN = 64  # what a name in an extent counts, where only the room that a value takes is of interest
 
 
 class Precision(StrEnum):
@@ -183,32 +182,22 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 class RunnableModel:
     """A model and its runtime; what a runtime does not tell is nothing."""
 
-    label: str
-    """The name of the model in messages."""
-    loaded: str | bytes
-    """The file that its runtime loads, as an absolute path, or the model's bytes."""
-    inputs: Sequence[ModelValue]
-    """The graph's inputs, in its order."""
+    label: str  # the name of the model in messages
+    loaded: str | bytes  # the file that its runtime loads, as an absolute path, or the model's bytes
+    inputs: Sequence[ModelValue]  # the graph's inputs, in its order
     initial: Feeds
     """Inputs that are state from run to run -> what they begin with, which they are fed where nobody else does."""
-    outputs: Sequence[ModelValue]
-    """The graph's outputs, in its order."""
-    interiors: Sequence[ModelValue]
-    """The results of operators that are no outputs, in topological order."""
-    rounds: bool
-    """True if it computes with quantized numbers anywhere, so that kernels may round differently."""
-    has_other_kernels = False
-    """True if its runtime has another set of kernels, with which programs may run it as well."""
+    outputs: Sequence[ModelValue]  # the graph's outputs, in its order
+    interiors: Sequence[ModelValue]  # the results of operators that are no outputs, in topological order
+    rounds: bool  # True if it computes with quantized numbers anywhere, so that kernels may round differently
+    has_other_kernels = False  # True if its runtime has another set of kernels, with which programs may run it as well
     levels = 0
     """To how many levels activations are rounded where both kinds of kernels round alike; 0 where they are not."""
-    notes: list[str]
-    """Notes for the reader of the report."""
+    notes: list[str]  # notes for the reader of the report
     signature: str | None = None
     """The signature of a .tflite that it declares to be made of, where that is not of the first subgraph."""
-    batch: OpenedBatch | None = None
-    """The batch that was opened in it, if it declares that."""
-    part: DeclaredPart | None = None
-    """The part of its source that it declares to be; None: it declares none."""
+    batch: OpenedBatch | None = None  # the batch that was opened in it, if it declares that
+    part: DeclaredPart | None = None  # the part of its source that it declares to be; None: it declares none
     steps_off: Mapping[str, int] = NOTHING
     """Quantized values of its source -> the steps by which it declares that they may be off."""
 

@@ -44,16 +44,14 @@ COUNTING_OPERAND = {"Gather": 1, "GatherND": 1, "GatherElements": 1, "MaxUnpool"
 """Operators with an operand that counts elements of the first one along an axis, and which."""
 COUNTING_ALL = frozenset({"MaxUnpool"})
 """Those of which the operand counts all elements; of a result that has at least as many."""
-RATES = {"MelWeightMatrix": 2}
-"""Operators with an operand that is a sample rate, and which."""
+RATES = {"MelWeightMatrix": 2}  # operators with an operand that is a sample rate, and which
 QUANTIZING = {"QuantizeLinear", "DynamicQuantizeLinear", "DequantizeLinear"}
 DEQUANTIZING = {"DequantizeLinear"}
 SCATTERING = {"ScatterND": False, "ScatterElements": True, "Scatter": True, "MaxUnpool": None}
 """Operators whose second operand are places, and whether these lie along an axis; None: they count all elements. The
 standard lets no one write one twice without a reduction."""
 
-AS_THEY_ARE = frozenset({"Cast", "Identity"})
-"""Operators that keep integers."""
+AS_THEY_ARE = frozenset({"Cast", "Identity"})  # operators that keep integers
 JOINING, WITH_AN_AXIS = frozenset({"Concat"}), frozenset({"Unsqueeze"})
 """Operators that put columns of indices beside each other, and that make a column of a vector."""
 

@@ -54,19 +54,16 @@ from relayout.verification.pairs import Pair
 from relayout.verification.report import Row
 from relayout.verification.side import Array, Feeds, Forced, Precision, RunnableModel
 
-ENOUGH = 16
-"""Elements from which on a direction is told from chance."""
+ENOUGH = 16  # elements from which on a direction is told from chance
 
 HALF_STEP = 0.5
-CHANCE = 1.5
-"""Three times the standard deviation of a step that is there or not, as it falls."""
+CHANCE = 1.5  # three times the standard deviation of a step that is there or not, as it falls
 
 EPSILON = float(np.finfo(np.float32).eps)
 REORDERED = 8 * EPSILON
 """How far apart two orders of additions are, relative to the magnitudes of the terms: 1 to 2 eps were found."""
 
-MIDWAY = 1e-3
-"""Steps from the middle between two integers, up to which a number may go to either."""
+MIDWAY = 1e-3  # steps from the middle between two integers, up to which a number may go to either
 
 TWICE = 0.25
 """The same where the source rounds twice, to halves first, as kernels do that multiply by an integer and shift."""
@@ -473,8 +470,7 @@ def _nonzero(step: Array) -> Array:
 
 RECURRENT = {f"{way}_SEQUENCE_{kind}" for way in ("UNIDIRECTIONAL", "BIDIRECTIONAL") for kind in ("LSTM", "RNN")}
 WITH_BODIES = {"CALL", "IF", "If", "Loop", "Scan", "WHILE", *RECURRENT}
-BEYOND = (Verdict.SPREAD, Verdict.DIFFERS)
-"""Verdicts on a value as a whole that its operator may say more about."""
+BEYOND = (Verdict.SPREAD, Verdict.DIFFERS)  # verdicts on a value as a whole that its operator may say more about
 
 
 def judged_by_operator(

@@ -26,8 +26,7 @@ from relayout.verification.side import Array, Feeds, Source, open_side
 #
 # What the source makes of each of its batches, put together, is what the opened model makes of all at once.
 
-EXTENTS = (3, 7)
-"""Batches that are tried where the result leaves the batch open."""
+EXTENTS = (3, 7)  # batches that are tried where the result leaves the batch open
 
 
 class Batch(NamedTuple):
@@ -200,10 +199,8 @@ def _together(arrays: Sequence[Array], place: tuple[int, int] | None, count: int
     return np.asarray(joined.reshape(*shape[:axis], -1, *shape[axis + 1 :]))
 
 
-SEEDS = 2
-"""Random inputs that are tried where nobody says how many."""
-QUICK = 1.0
-"""Seconds of one run of both models up to which it is done again on another input."""
+SEEDS = 2  # random inputs that are tried where nobody says how many
+QUICK = 1.0  # seconds of one run of both models up to which it is done again on another input
 
 
 @checked(

@@ -38,8 +38,7 @@ def _schemas(op_type: str) -> Iterable[Any]:
     return (schema for schema in every if schema.name == op_type and schema.domain == "")
 
 
-ONES = frozenset({"dilations"})
-"""Attributes whose default is 1 along each axis, which schemas say in their text only."""
+ONES = frozenset({"dilations"})  # attributes whose default is 1 along each axis, which schemas say in their text only
 
 
 def is_default(schema: Any, name: str, attribute: ir.Attr) -> bool:
@@ -60,8 +59,7 @@ UNRANKED = "Field 'shape' of 'type' is required but missing."
 """What ONNX's checker has against an input or output without a shape, over which it says nothing else; runtimes take
 them."""
 
-FEW = 1 << 8
-"""Anything else stays up to so many: the scales of a Resize, the ends of a Range."""
+FEW = 1 << 8  # anything else stays up to so many: the scales of a Resize, the ends of a Range
 
 
 def check(model: ir.Model) -> None:

@@ -227,10 +227,8 @@ OTHERS: dict[str, Callable[..., Array | None]] = {
 
 EACH_AXIS = 13
 """The first version of Softmax and its like that knows one axis; before, they took all axes from one on together."""
-CENTRES = 16
-"""The first version of RoiAlign that has pixels' centres."""
-RESIZED = 11
-"""The first version of Resize that has places of its own for scales and sizes."""
+CENTRES = 16  # the first version of RoiAlign that has pixels' centres
+RESIZED = 11  # the first version of Resize that has places of its own for scales and sizes
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 FITTING = 1e-3
 
@@ -268,8 +266,7 @@ OTHERWISE: dict[str, Callable[[Attributes, int, Sequence[Array | None]], bool]] 
 }
 """Operator -> whether ONNX's reference computes it otherwise than runtimes: attributes, version, operands."""
 
-NUMERIC = "iubf"
-"""Kinds of NumPy types that are computed with. Others are moved alone."""
+NUMERIC = "iubf"  # kinds of NumPy types that are computed with. Others are moved alone.
 
 
 def node_results(
@@ -340,27 +337,19 @@ _NAMES = """
     Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or
     Pow PRelu Sub Sum Where Xor
 """
-BROADCASTING = frozenset(_NAMES.split())
-"""Operators whose operands broadcast against each other."""
+BROADCASTING = frozenset(_NAMES.split())  # operators whose operands broadcast against each other
 _NAMES = """
     ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare
 """
-REDUCING = frozenset(_NAMES.split())
-"""Operators that reduce axes, which an operand may name."""
-CUTTING = frozenset(("Split",))
-"""Operators whose results have extents that follow by one rule."""
-JOINING = frozenset(("Concat",))
-"""Operators whose operands may be known one by one: of the others the length is enough."""
-PRODUCTS = frozenset(("Div", "Mul"))
-"""Arithmetic that is done with symbols, too."""
+REDUCING = frozenset(_NAMES.split())  # operators that reduce axes, which an operand may name
+CUTTING = frozenset(("Split",))  # operators whose results have extents that follow by one rule
+JOINING = frozenset(("Concat",))  # operators whose operands may be known one by one: of the others the length is enough
+PRODUCTS = frozenset(("Div", "Mul"))  # arithmetic that is done with symbols, too
 
 
-MOST_ELEMENTS = 64
-"""Of a value that is evaluated from constants: shapes and axes are short."""
-MOST_BYTES = 1 << 18
-"""Of a value that follows from extents. An operator that would write more elements is not run."""
-MOST_TOGETHER = 1 << 26
-"""Bytes of all long values of a graph."""
+MOST_ELEMENTS = 64  # of a value that is evaluated from constants: shapes and axes are short
+MOST_BYTES = 1 << 18  # of a value that follows from extents. An operator that would write more elements is not run.
+MOST_TOGETHER = 1 << 26  # bytes of all long values of a graph
 
 
 class Evaluation:

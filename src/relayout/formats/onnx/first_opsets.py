@@ -24,8 +24,7 @@ from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.onnx.inferring import ALIASES, infer
 from relayout.formats.onnx.wire import all_nodes, bodies_of
 
-OLDEST = 7
-"""The opset that is written instead: ONNX Runtime has no kernels for many operators of older ones."""
+OLDEST = 7  # the opset that is written instead: ONNX Runtime has no kernels for many operators of older ones
 HINT = "write the model in opset 7 or newer"
 COMPARISONS = frozenset({"Equal", "Greater", "Less"})
 """Broadcasting operators that give another type than they read; the logical ones read what they give."""

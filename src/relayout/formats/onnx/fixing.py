@@ -17,10 +17,8 @@ from relayout.layout import Dim, Extent, product
 from relayout.layout.expressions import names_in, replace_names
 from relayout.layout.stored_as import STATED
 
-NAMELESS = "?"
-"""The beginning of names that a report gives to dimensions without one in the model."""
-MOST_NAMED = 10
-"""Dimensions that an error names."""
+NAMELESS = "?"  # the beginning of names that a report gives to dimensions without one in the model
+MOST_NAMED = 10  # dimensions that an error names
 
 
 def fix_dims(
@@ -207,8 +205,7 @@ def _replaced(symbol: str, dims: Mapping[str, Dim], own: frozenset[str]) -> Dim:
 # place; weights are never in memory.
 
 MODEL_FUNCTION, GRAPH_NODE = 25, 1
-GRAPH_TYPES = frozenset({11, 12, 13})
-"""Field numbers of `GraphProto`: inputs, outputs, and types of interior values."""
+GRAPH_TYPES = frozenset({11, 12, 13})  # field numbers of `GraphProto`: inputs, outputs, and types of interior values
 
 
 class FixedSource:

@@ -15,21 +15,15 @@ from relayout.formats.onnx.evaluating import NUMERIC, node_results
 from relayout.graph.quantized_unit import VIEWS
 from relayout.graph.subgraphs import all_graphs, take_over
 
-SMALL = 1 << 10
-"""Elements of operands up to which a result may be larger than they are."""
-LARGEST = 1 << 18
-"""Elements of an operand, and of a result, up to which nodes are computed one after another."""
+SMALL = 1 << 10  # elements of operands up to which a result may be larger than they are
+LARGEST = 1 << 18  # elements of an operand, and of a result, up to which nodes are computed one after another
 FREE = 1 << 16
 """Elements of a result of small operands up to which nobody asks by how much it makes the file larger; and of operands
 and results of nodes that are computed each for itself."""
-MOST_GROWTH = 1 << 20
-"""Bytes by which results of larger operands may make the file larger, all of them together."""
-PART = 4
-"""Nodes that are computed one after another may make the file larger by this part of the model's constants."""
-MOST_TOGETHER = 4096
-"""Nodes that are computed for one result: a table has a few dozen."""
-GROWN = "relayout.grown"
-"""Key of a model's `meta`: by how many bytes they did."""
+MOST_GROWTH = 1 << 20  # bytes by which results of larger operands may make the file larger, all of them together
+PART = 4  # nodes that are computed one after another may make the file larger by this part of the model's constants
+MOST_TOGETHER = 4096  # nodes that are computed for one result: a table has a few dozen
+GROWN = "relayout.grown"  # key of a model's `meta`: by how many bytes they did
 COMPUTED = frozenset(
     [
         *["Abs", "Add", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "Less", "Log", "Max"],
@@ -380,11 +374,9 @@ def replace_by_constants(
 # A runtime of ONNX computes such a kernel once, when it loads a model. One of `.tflite` does so in each run, and its
 # fast kernels take constants alone.
 
-GROWTH = 3
-"""Times the bytes of a model's weights that all may have, with those that are computed."""
+GROWTH = 3  # times the bytes of a model's weights that all may have, with those that are computed
 
-MOST_VIEWS = 8
-"""Views between a constant and the node that reads it: networks have one or two."""
+MOST_VIEWS = 8  # views between a constant and the node that reads it: networks have one or two
 
 MOST_IN_MEMORY = 1 << 29
 """Bytes of computed weights, which stay in memory until they are written; the others are read from the file then."""

@@ -88,14 +88,12 @@ def _is_made_up_here(dim: int | ir.SymbolicDim) -> bool:
     return not isinstance(dim, int) and dim.value is not None and MADE_UP.fullmatch(dim.value) is not None
 
 
-ALIASES = ("", "ai.onnx")
-"""The names of the standard's domain."""
+ALIASES = ("", "ai.onnx")  # the names of the standard's domain
 
 SHORT = 1 << 10
 """Elements up to which a vector may be a shape, and is not counted: thousands of biases are in a usual model."""
 
-MOST_PROPAGATED = 1 << 21
-"""Elements of all longer vectors together with which data is still propagated: some 300 MB."""
+MOST_PROPAGATED = 1 << 21  # elements of all longer vectors together with which data is still propagated: some 300 MB
 
 INTEGERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 """Types of what shapes are made of."""
@@ -128,8 +126,7 @@ def infer_and_judge(model: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
     return propagate(model, is_short=not _has_open_vector(plain.graph)) or plain, False
 
 
-Ask = Callable[[onnx.ModelProto], onnx.ModelProto | None]
-"""What ONNX infers of a model; None where it cannot be asked."""
+Ask = Callable[[onnx.ModelProto], onnx.ModelProto | None]  # what ONNX infers of a model; None where it cannot be asked
 
 
 def infer(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelProto:
@@ -341,10 +338,8 @@ def _lengths(graph: onnx.GraphProto) -> Iterator[int]:
 
 # The shape that is stated of a value, and the better one that becomes known.
 
-MADE_UP = re.compile(r"unk__[0-9]+")
-"""Names that ONNX's shape inference makes up for unknown extents."""
-Dims = tuple[int | str | None, ...]
-"""Extents of a shape; None is one that is not known."""
+MADE_UP = re.compile(r"unk__[0-9]+")  # names that ONNX's shape inference makes up for unknown extents
+Dims = tuple[int | str | None, ...]  # extents of a shape; None is one that is not known
 Output = tuple[ir.DataType | None, Sequence[int | str] | None]
 """Element type and shape of an output; None is a type or rank that is not known, "" an extent."""
 OutputsOf = Callable[[ir.Node, Mapping[str, int]], Sequence[Output]]

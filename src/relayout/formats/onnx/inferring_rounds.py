@@ -14,10 +14,8 @@ from relayout.formats.onnx.shape_vectors import Array, Item
 from relayout.formats.onnx.wire import graphs_in
 from relayout.layout import Extent
 
-ROUNDS = 8
-"""Each round knows the shapes that the values of the last one give."""
-RESERVED = "relayout.reserved"
-"""An input that nobody reads, of a model that is only looked at."""
+ROUNDS = 8  # each round knows the shapes that the values of the last one give
+RESERVED = "relayout.reserved"  # an input that nobody reads, of a model that is only looked at
 INFERRED = 200_000
 """Nodes whose shapes are inferred in all rounds together, where `ROUNDS` are not enough: a network whose layers reckon
 their pads from what the layer before gives takes a round or two for each.

@@ -13,10 +13,8 @@ from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
 
 WITH_ATTRIBUTE = ("QLinearAveragePool", "QLinearGlobalAveragePool")
 ATTRIBUTE = "channels_last"
-UNSAID = ("activation", "activation_params")
-"""Attributes that say nothing where they are empty."""
-RANK = 4
-"""Of an image of which a Resize is known to have all operands in the image's order."""
+UNSAID = ("activation", "activation_params")  # attributes that say nothing where they are empty
+RANK = 4  # of an image of which a Resize is known to have all operands in the image's order
 ROI, SCALES, SIZES = 1, 2, 3
 
 

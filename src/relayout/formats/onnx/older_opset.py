@@ -300,8 +300,7 @@ ROWS: Mapping[str, Callable[[OlderModel, ir.Node], None]] = {
 
 IR_VERSIONS = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11}
 """Opset -> the IR version that came with it."""
-WITH_FUNCTIONS = 8
-"""The first IR version that has model-local functions."""
+WITH_FUNCTIONS = 8  # the first IR version that has model-local functions
 MOST_NAMED = 5
 
 

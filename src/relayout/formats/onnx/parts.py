@@ -23,8 +23,7 @@ ANNOTATION = "quant_parameter_tensor_names"
 MAP = "relayout.map"
 """In the `meta` of an input or output that holds maps (what a classifier of scikit-learn gives): its type, as a proto,
 since onnx-ir has none for it."""
-CONSTANTS = 4
-"""Version of the format from which on an initializer need not be an input."""
+CONSTANTS = 4  # version of the format from which on an initializer need not be an input
 
 
 class Weight(NamedTuple):

@@ -26,12 +26,9 @@ from relayout.graph.subgraphs import all_graphs, all_nodes, take_over
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "finn")
 """The domain under which QONNX, Brevitas and FINN have written these operators."""
-FIRST = 13
-"""The first opset in which a QuantizeLinear has a scale for each channel; com.microsoft has it for any opset."""
-CLIPS_INTEGERS = 12
-"""The first opset in which Clip takes integers."""
-INT8 = np.iinfo(np.int8)
-"""The integers that are written."""
+FIRST = 13  # the first opset in which a QuantizeLinear has a scale for each channel; com.microsoft has it for any opset
+CLIPS_INTEGERS = 12  # the first opset in which Clip takes integers
+INT8 = np.iinfo(np.int8)  # the integers that are written
 BYTE = 8
 POSITIVE = "relayout.qonnx.positive"
 """In the `meta` of a value while quantizers are written: that it has no numbers below 0."""
@@ -43,10 +40,8 @@ KEEP_SIGNS = (
 """Operators whose results have no numbers below 0, and those of which that holds where their operand has none."""
 PARAMETERS = "relayout.qonnx.parameters"
 """In the `meta` of a value while quantizers are written: its scale and its zero point, which hold for all channels."""
-CHOICES = ("GlobalMaxPool", "MaxPool", "ReduceMax")
-"""Operators that pick some numbers of their operand; views keep all."""
-NEAREST = ("ROUND", "HALF_EVEN")
-"""Rounding modes that are QuantizeLinear's."""
+CHOICES = ("GlobalMaxPool", "MaxPool", "ReduceMax")  # operators that pick some numbers of their operand; views keep all
+NEAREST = ("ROUND", "HALF_EVEN")  # rounding modes that are QuantizeLinear's
 
 
 def define_quantizers(model: ir.Model, names: Names, *, by_integers: bool = True) -> bool:

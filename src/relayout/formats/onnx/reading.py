@@ -41,8 +41,7 @@ from relayout.graph.subgraphs import all_graphs, all_nodes
 #
 # A graph has far more values than types, and onnx-ir reads a type for each.
 
-Types = Mapping[str, tuple[ir.TensorType, ir.Shape | None]]
-"""Value -> its type and its shape."""
+Types = Mapping[str, tuple[ir.TensorType, ir.Shape | None]]  # value -> its type and its shape
 
 
 def take_types(graph: onnx.GraphProto) -> Types:
@@ -78,10 +77,8 @@ def give_types(graph: ir.Graph, types: Types) -> None:
             value.type, value.shape = ir.TensorType(tensor.dtype, denotation=tensor.denotation), shape
 
 
-LIFTED = 1 << 12
-"""Raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed."""
-ALIAS = "ai.onnx"
-"""Another name of the standard's domain, which is empty; of nodes onnx-ir knows that."""
+LIFTED = 1 << 12  # raw data of so many bytes stays in the file (or in the caller's proto) instead of being parsed
+ALIAS = "ai.onnx"  # another name of the standard's domain, which is empty; of nodes onnx-ir knows that
 DEFAULTS = 4
 """Version of the IR from which on an input may have a default; before, each initializer is an input, too, and runtimes
 take it for the constant that it is."""

@@ -11,8 +11,7 @@ import onnx_ir as ir
 from relayout.graph.source_names import Names, label, stands_for
 from relayout.graph.subgraphs import all_nodes, take_over
 
-AXES_AS_OPERANDS = 13
-"""Version from which on the axes of an Unsqueeze are an operand."""
+AXES_AS_OPERANDS = 13  # version from which on the axes of an Unsqueeze are an operand
 
 
 class Writing:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from relayout.layout import Extent
 
 Array = NDArray[Any]
-Item = int | Extent | None
-"""An extent in a vector of shapes: a number, a product with symbols, or not known."""
+Item = int | Extent | None  # an extent in a vector of shapes: a number, a product with symbols, or not known
 
 
 def product_or_quotient(node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
@@ -77,8 +76,7 @@ def as_integers(array: Array, kind: int | None = None) -> Array:
 
 # Operators that only move elements, computed on vectors of shapes: numbers, or extents that are known in part.
 
-Attributes = Mapping[str, Any]
-"""An operator's attributes by name, as Python has them."""
+Attributes = Mapping[str, Any]  # an operator's attributes by name, as Python has them
 INTEGERS = {onnx.TensorProto.INT64: np.int64, onnx.TensorProto.INT32: np.int32}
 """Types of integers that a Cast to them is computed for -> NumPy's."""
 NUMBERS = {**INTEGERS, onnx.TensorProto.BOOL: np.bool_, onnx.TensorProto.FLOAT: np.float32}

@@ -38,10 +38,8 @@ class UnpreparedModel:
     steps_are_faster: bool = True  # whether an LSTM takes less time step by step than by a kernel for all steps
     element_bytes: int = 4  # of an element of recurrent weights in the result
 
-    names: Names = field(default_factory=lambda: Names(set()))
-    """Of all values; they grow."""
-    weight_bytes: int = 0
-    """Of the constants before any was computed."""
+    names: Names = field(default_factory=lambda: Names(set()))  # of all values; they grow
+    weight_bytes: int = 0  # of the constants before any was computed
 
 
 SourcePass = Callable[[UnpreparedModel], object]

@@ -26,8 +26,7 @@ from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, take_over
 
 # Constant nodes as initializers: a constant is stored as its readers want it.
 
-SMALL = 1 << 12
-"""Bytes of a tensor up to which it is copied, as the tensor of an initializer."""
+SMALL = 1 << 12  # bytes of a tensor up to which it is copied, as the tensor of an initializer
 
 
 def lift_constants(model: ir.Model) -> None:

@@ -17,10 +17,8 @@ from relayout.light_dataclass import dataclass
 
 # Do the calls of a model's functions end, and is what they spell out small enough to be read?
 
-MOST_CALLS = 100
-"""Calls within calls: exporters stay below a tenth of it."""
-MOST_NODES = 2_000_000
-"""Nodes of a model with all calls of its functions spelled out."""
+MOST_CALLS = 100  # calls within calls: exporters stay below a tenth of it
+MOST_NODES = 2_000_000  # nodes of a model with all calls of its functions spelled out
 
 
 def _refuse_recursion(model: onnx.ModelProto) -> None:
@@ -187,13 +185,10 @@ def _elements(dtype: ir.DataType, count: int) -> int:
 _TYPES = onnx.AttributeProto.AttributeType
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
-MOST_RANK = 256
-"""Dimensions of a value: exporters stay below a tenth of it."""
+MOST_RANK = 256  # dimensions of a value: exporters stay below a tenth of it
 
-MOST_VERSION = (1 << 31) - 1
-"""What ONNX counts versions of operators with."""
-MOST_NAME = 1 << 16
-"""Characters of a name. They go into new names, messages and reports."""
+MOST_VERSION = (1 << 31) - 1  # what ONNX counts versions of operators with
+MOST_NAME = 1 << 16  # characters of a name. They go into new names, messages and reports.
 
 AXES = frozenset(("axes", "axis", "batch_axis", "batch_dims", "new_axis", "perm", "time_axis"))
 """Attributes of the standard's operators that index axes."""
@@ -203,11 +198,9 @@ COUNTS = frozenset(("dilations", "group", "kernel_shape", "strides"))
 
 QUANTIZING = frozenset(("com.microsoft", kind) for kind in ("DequantizeLinear", "QuantizeLinear"))
 """Operators beside the standard's that quantize."""
-QUANTIZING_OPERANDS = 2
-"""Operands that they have at least."""
+QUANTIZING_OPERANDS = 2  # operands that they have at least
 
-SHOWN = 3
-"""How many names one message lists."""
+SHOWN = 3  # how many names one message lists
 
 
 @dataclass
@@ -218,14 +211,11 @@ class _Scope:
     outer: frozenset[str]
     given: set[str] = field(default_factory=set)
     in_function: bool = False
-    made: dict[str, int] = field(default_factory=dict)
-    """Value -> the node that makes it."""
-    ranks: dict[str, int] = field(default_factory=dict)
-    """Graph input or initializer -> its rank, where it is stated."""
+    made: dict[str, int] = field(default_factory=dict)  # value -> the node that makes it
+    ranks: dict[str, int] = field(default_factory=dict)  # graph input or initializer -> its rank, where it is stated
     late: set[int] = field(default_factory=set)
     """Nodes that read what no node before them makes, and no graph input or initializer is."""
-    nested: list[int] = field(default_factory=list)
-    """Nodes with bodies."""
+    nested: list[int] = field(default_factory=list)  # nodes with bodies
 
 
 def check_structure(model: onnx.ModelProto) -> bool:

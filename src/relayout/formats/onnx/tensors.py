@@ -27,8 +27,7 @@ from relayout.graph.subgraphs import all_graphs, graph_values
 
 # Tensors of a file that are decoded once, though many ask for them.
 
-MOST = 1 << 12
-"""Elements of a tensor up to which they are kept."""
+MOST = 1 << 12  # elements of a tensor up to which they are kept
 
 
 class CachedTensor(ir.TensorProtoTensor):
@@ -187,8 +186,7 @@ def _is_hub_blob(base: Path, real: Path) -> bool:
 
 INDICES = (onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.INT16, onnx.TensorProto.INT8)
 """Element types of places: ONNX has the first alone, and ONNX Runtime writes the shortest that will do."""
-MOST_BYTES = 1 << 30
-"""Of a sparse constant once it is dense: a file of a few bytes may state any shape."""
+MOST_BYTES = 1 << 30  # of a sparse constant once it is dense: a file of a few bytes may state any shape
 
 
 def make_dense(model: onnx.ModelProto) -> None:

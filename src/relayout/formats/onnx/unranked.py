@@ -74,10 +74,8 @@ CHANNELS: Mapping[str, tuple[int, int, int]] = {
     "RNN": (2, 1, 2),
 }
 """Operator -> the axis of its first operand whose extent a weight tells, the weight, and its axis."""
-MOST = 64
-"""Readers in a row that are asked."""
-PROBED = (3, 5)
-"""Numbers of axes that are tried: an operator whose result has as many axes of each keeps them."""
+MOST = 64  # readers in a row that are asked
+PROBED = (3, 5)  # numbers of axes that are tried: an operator whose result has as many axes of each keeps them
 
 
 def rank_inputs(model: ir.Model) -> list[str]:

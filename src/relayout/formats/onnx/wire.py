@@ -42,8 +42,7 @@ VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 MODEL_GRAPH, GRAPH_INITIALIZER, TENSOR_RAW_DATA = 7, 5, 9
 """Field numbers of onnx.proto: `ModelProto.graph`, `GraphProto.initializer`, `TensorProto.raw_data`."""
 
-LIMIT = 2**31 - 1
-"""The most bytes protobuf's own readers accept for one message."""
+LIMIT = 2**31 - 1  # the most bytes protobuf's own readers accept for one message
 
 
 class Bytes(Protocol):

@@ -25,16 +25,12 @@ from relayout.graph.facts import Identity, facts_of
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixing import FixedSource
 
-EXTERNAL = 1 << 10
-"""Tensors below this size stay in the model, as others' readers expect of shapes and scalars."""
+EXTERNAL = 1 << 10  # tensors below this size stay in the model, as others' readers expect of shapes and scalars
 
-CHUNK = 1 << 20
-"""Bytes of a plain copy at a time."""
+CHUNK = 1 << 20  # bytes of a plain copy at a time
 
-PLACES = re.compile(r"'[^']*'| ?==>.*")
-"""What a message of the checker says of the place."""
-CONTRADICTION = "ShapeInferenceError"
-"""In a message about shapes."""
+PLACES = re.compile(r"'[^']*'| ?==>.*")  # what a message of the checker says of the place
+CONTRADICTION = "ShapeInferenceError"  # in a message about shapes
 
 PAGE, GRANULE = 1 << 12, 1 << 16
 """External tensors begin at a page, large ones at Windows' granularity of mapping: then a runtime can map them."""

@@ -30,8 +30,7 @@ from relayout.formats.stored import StoredArray, nbytes, tensor_of
 # numbered and joined (names say that, too), the execution provider of a node, and what earlier versions held in a slot.
 # Of runtime optimizations, which ONNX Runtime applies when it loads a file, only their names are read.
 
-VERSIONS = ("4", "5", "6")
-"""Versions of the format that are read: what these rows hold is alike in all of them."""
+VERSIONS = ("4", "5", "6")  # versions of the format that are read: what these rows hold is alike in all of them
 
 _TABLES = {
     "InferenceSession": "ort_version:string model:Model _ _",
@@ -77,18 +76,15 @@ SCHEMA = Schema(
 )
 
 
-MOST_READ = 1 << 22
-"""Bytes of a file that are read into memory, once. A larger file is read in pieces."""
+MOST_READ = 1 << 22  # bytes of a file that are read into memory, once. A larger file is read in pieces.
 
 REPEATED = 1 << 28
 """Bytes of names that a file may repeat beyond what the reader of FlatBuffers allows in general: a name lies in the
 file once, and every node that reads a value points at it."""
-AGAIN = 28
-"""And no more than so many times the file's length."""
+AGAIN = 28  # and no more than so many times the file's length
 
 
-_VALUE, _NAME = 1, 2
-"""A dimension: a number, or a name."""
+_VALUE, _NAME = 1, 2  # a dimension: a number, or a name
 
 
 class Loaded(NamedTuple):

@@ -46,8 +46,7 @@ from relayout.layout.stored_as import (
     steps_off,
 )
 
-SCHEMA = 1
-"""The version of its form. A file with another one says nothing that this version understands."""
+SCHEMA = 1  # the version of its form. A file with another one says nothing that this version understands.
 
 
 class Holding(NamedTuple):

@@ -27,17 +27,13 @@ from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_graphs
 from relayout.layout.stored_as import Holds
 
-BUILTIN, DIGEST = "tflite.builtin", "tflite.digest"
-"""Metadata of the node in the middle."""
+BUILTIN, DIGEST = "tflite.builtin", "tflite.digest"  # metadata of the node in the middle
 ROUNDED, ASYMMETRIC, SYMMETRIC = "tflite.rounded", "asymmetric", "symmetric"
 """Metadata of the DequantizeLinear of weights in a loop that is one operator: products with them round rows to 8 bits,
 around zero or not. It counts where a recurrent operator reads these weights."""
-DOMAIN = "tflite"
-"""The domain of nodes that are builtins, before a `.tflite` is written."""
-SMALL = 64
-"""Elements of constants up to which they count for the digest: scales and limits, and no weights."""
-LARGEST_ENUMERATION = 127
-"""Enumerations of options are bytes."""
+DOMAIN = "tflite"  # the domain of nodes that are builtins, before a `.tflite` is written
+SMALL = 64  # elements of constants up to which they count for the digest: scales and limits, and no weights
+LARGEST_ENUMERATION = 127  # Enumerations of options are bytes
 _OTHERS = """
 CALL CALL_ONCE IF WHILE STABLEHLO_CASE STABLEHLO_COMPOSITE STABLEHLO_REDUCE STABLEHLO_REDUCE_WINDOW STABLEHLO_SCATTER
 STABLEHLO_SORT STABLEHLO_WHILE STABLEHLO_CUSTOM_CALL
@@ -51,10 +47,8 @@ RESTORABLE = frozenset(BUILTIN_OPERATORS) - frozenset(_OTHERS.split())
 CUSTOM = "CUSTOM "
 RESTORABLE_CUSTOM = frozenset(["AudioSpectrogram", "Mfcc", "TFLite_Detection_PostProcess"])
 """Custom operators that nodes may say that they were: those that LiteRT has kernels for."""
-LONGEST_OPTIONS = 1 << 12
-"""Bytes of a custom operator's options."""
-VIEWS = ("Reshape", "Transpose")
-"""Operators that layouts put between others."""
+LONGEST_OPTIONS = 1 << 12  # bytes of a custom operator's options
+VIEWS = ("Reshape", "Transpose")  # operators that layouts put between others
 
 
 def is_restorable(name: str) -> bool:
@@ -245,8 +239,7 @@ def _has_array(operand: Operand) -> bool:
 
 REORDERED = re.compile(r"(.*)__p(\d+)")
 """The name of a value that is stored in another order of axes: the source's name, and the order."""
-SHORT = 32
-"""Hexadecimal digits of a digest."""
+SHORT = 32  # Hexadecimal digits of a digest
 
 
 class Spellings:
@@ -382,16 +375,13 @@ def _parts(node: ir.Node, operands: Collection[str], most: int | None) -> Iterat
 
 # How an ONNX model says that values were a `.tflite`'s state, which runtimes keep from run to run.
 
-STATES = "tflite.states"
-"""Metadata of an LSTM node that begins with zeros in every run."""
+STATES = "tflite.states"  # metadata of an LSTM node that begins with zeros in every run
 KEPT = "kept"
 """In the `.tflite` that it was read from, each run begins with what the last one left, and the first one with zeros."""
-VARIABLES = "tflite.variables"
-"""Metadata of a model whose values were resource variables."""
+VARIABLES = "tflite.variables"  # metadata of a model whose values were resource variables
 READ, ASSIGN = "READ_VARIABLE", "ASSIGN_VARIABLE"
 """Nodes of a model between the choice of layouts and the file: what a run begins with, and what it leaves."""
-RESTORED = "tflite.restored"
-"""In the `meta` of such a node, in memory only: it was made of what the model says."""
+RESTORED = "tflite.restored"  # in the `meta` of such a node, in memory only: it was made of what the model says
 
 
 class Variable(NamedTuple):

@@ -54,8 +54,7 @@ class Cell(NamedTuple):
     gates: str
     functions: Mapping[str, str]
     equations: Callable[[AtomTable], Mapping[str, Poly]]
-    before: bool | None = None
-    """Of a GRU: whether r meets H before a matrix does."""
+    before: bool | None = None  # of a GRU: whether r meets H before a matrix does
     steady: bool = True
     """Whether gates keep its results near those of rows that are rounded: without, each step adds to the distance."""
 

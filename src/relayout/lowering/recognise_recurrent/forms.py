@@ -31,14 +31,11 @@ from relayout.light_dataclass import dataclass
 # `HardSigmoid(P) = min(max(alpha P + 1/2, 0), 1)`, where P begins with 1 times an atom and alpha is positive. So
 # `relu6(x + 3) / 6`, `max(min(x / 6 + 0.5, 1), 0)` and `1 - min(relu(0.5 - x / 6), 1)` are one.
 
-MOST_TERMS, MOST_FACTORS = 32, 8
-"""Of a polynomial, of a term: bounds for what is no cell anyway."""
-MIDDLE = 0.5
-"""What a HardSigmoid is of zero."""
+MOST_TERMS, MOST_FACTORS = 32, 8  # of a polynomial, of a term: bounds for what is no cell anyway
+MIDDLE = 0.5  # what a HardSigmoid is of zero
 
 Coefficient = float | tuple[float, ...]
-Term = tuple[tuple[int, ...], Coefficient]
-"""Atoms by their numbers, in order, and what they are multiplied by."""
+Term = tuple[tuple[int, ...], Coefficient]  # atoms by their numbers, in order, and what they are multiplied by
 
 
 class Formless(Exception):  # noqa: N818 - not an error: the body is none of those that are looked for
@@ -50,8 +47,7 @@ class Columns:
     """Some columns of a matrix `rows columns`, and the rows of it that count."""
 
     matrix: ir.Value
-    turned: bool
-    """Return whether it is stored as `columns rows`."""
+    turned: bool  # return whether it is stored as `columns rows`
     rows: tuple[int, int]
     columns: tuple[int, int]
 
@@ -64,8 +60,7 @@ class OperandColumns:
     place: tuple[int, int] | None = None
 
 
-Function = tuple[str, float | None]
-"""An activation of ONNX's recurrent operators, and its alpha, if it has one."""
+Function = tuple[str, float | None]  # an activation of ONNX's recurrent operators, and its alpha, if it has one
 
 
 RELU: Function = ("Relu", None)
@@ -216,16 +211,13 @@ def _coefficient(values: npt.ArrayLike) -> Coefficient:
     return float(flat[0]) if np.all(flat == flat[0]) else tuple(flat.tolist())
 
 
-MOST_NODES = 80
-"""Of a body: more is no cell anyway."""
+MOST_NODES = 80  # of a body: more is no cell anyway
 FUNCTIONS = ("Sigmoid", "Tanh")
 
-Form = tuple[tuple[int, Poly], ...]
-"""Blocks side by side: how many columns, and their polynomial."""
+Form = tuple[tuple[int, Poly], ...]  # blocks side by side: how many columns, and their polynomial
 
 
-COPYING = frozenset(("Cast", "Identity"))
-"""Operators that give the elements of their operand, perhaps in another type."""
+COPYING = frozenset(("Cast", "Identity"))  # operators that give the elements of their operand, perhaps in another type
 
 
 def known_row(value: ir.Value) -> npt.NDArray[np.float64] | None:
@@ -245,8 +237,7 @@ class Reading:
     def __init__(self, nodes: Sequence[ir.Node], operands: Mapping[str, ir.Value]) -> None:
         self.table = AtomTable()
         self.forms: dict[int, Form] = {}
-        self.settled: dict[int, ir.Node] = {}
-        """What nodes compute from nothing that a round changes."""
+        self.settled: dict[int, ir.Node] = {}  # what nodes compute from nothing that a round changes
         self._inside = {id(v) for node in nodes for v in node.outputs} | {id(v) for v in operands.values()}
         for name, value in operands.items():
             width = dims(value)[-1] if dims(value) else None

@@ -42,8 +42,7 @@ from relayout.lowering.recognise_recurrent.cells import IsBetter, Round, always
 #
 # See `rows`, which writes a Scan of them.
 
-NOW, NEXT = "now", "next"
-"""A counter in this round, and in the next one."""
+NOW, NEXT = "now", "next"  # a counter in this round, and in the next one
 
 SET_ITEM, GET_ITEM = (f"CUSTOM FlexTensorList{name}Item" for name in ("Set", "Get"))
 """How TensorFlow writes and reads a row of a list (see `lists`)."""

@@ -59,11 +59,9 @@ from relayout.targets.tflite_micro import MICRO
 #
 #     MEAN(x[32 768], 1)   ->  MEAN(RESHAPE(MEAN(RESHAPE(x, [32 96 8]), 1), [32 8 1]), 1)
 
-LONGEST = 4096
-"""The longest axis that Vela averages."""
+LONGEST = 4096  # the longest axis that Vela averages
 FEWEST_AXES, MOST_AXES = 2, 4
-LANES, SHORTEST = 8, 128
-"""Channels that are averaged at once, and from how many elements on two means take less time."""
+LANES, SHORTEST = 8, 128  # channels that are averaged at once, and from how many elements on two means take less time
 
 
 class MeanForm(NamedTuple):
@@ -152,8 +150,7 @@ def write_mean(op: Rewriting) -> DraftTensor | None:
 # Vela 5.2 puts a PAD back into the convolution, and then compiles nothing. Units of integers get the same before
 # layouts are chosen (`table.py`).
 
-LONGEST_STRIDE = 3
-"""The longest stride that Vela takes together with a border."""
+LONGEST_STRIDE = 3  # the longest stride that Vela takes together with a border
 
 
 def write_border(op: Rewriting) -> DraftTensor | None:
@@ -282,10 +279,8 @@ STRIDED_BORDER = Expansion("Conv", (NOT_DEPTHWISE, NO_DILATIONS, LONG), _behind_
 #     ReduceMean along the last axis       0.67      along another                    0.26 to 0.51
 #     Pad of the last axis                 1.5       of another                       0.7 to 0.78
 
-PER_TRANSPOSE = 100
-"""Bytes that are transposed in the cycles that the smallest Transpose takes."""
-PER_SCATTERED = 1
-"""A Transpose that takes the innermost axis along runs in two steps."""
+PER_TRANSPOSE = 100  # bytes that are transposed in the cycles that the smallest Transpose takes
+PER_SCATTERED = 1  # a Transpose that takes the innermost axis along runs in two steps
 MOST = {"ReduceMax": 4, "Pad": 2, "ReduceMean": 1}
 """Operator -> bytes for each byte of its operand, where the last axis is the one that it works along."""
 

@@ -1,4 +1,3 @@
 """LiteRT: what it runs, and what is rewritten for it before a `.tflite` is written."""
 
-TABLES = ("table",)
-"""The modules that define targets."""
+TABLES = ("table",)  # the modules that define targets

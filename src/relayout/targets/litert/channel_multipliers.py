@@ -20,8 +20,7 @@ from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
 
 FEWEST_CHANNELS, MOST_RESULTS = 16, 4
-IMAGES = (3, 4)
-"""Ranks: one or two axes of space."""
+IMAGES = (3, 4)  # ranks: one or two axes of space
 
 
 def _count(operator: Operator) -> int:

@@ -97,10 +97,8 @@ DIVISION_UNIT = Expansion("Div", (BY_ONE_NUMBER,), _as_product)
 # them: a group is two elements wide, or four. A mean over the pixels alone is fast, and so is a scale for each channel.
 # The mean of a group is that of its channels' means, since all have as many pixels.
 
-RESHAPING = frozenset({"Reshape"})
-"""The operator that joins channels to groups."""
-EXPAND = 8
-"""The opset that brought Expand."""
+RESHAPING = frozenset({"Reshape"})  # the operator that joins channels to groups
+EXPAND = 8  # the opset that brought Expand
 
 
 class Groups(NamedTuple):
@@ -334,8 +332,7 @@ QUANTIZED = Condition("in a quantized unit of bytes", lambda operator: bool(_res
 HARD_SIGMOID_UNIT = Expansion("HardSigmoid", (QUANTIZED,), _as_sum_and_product)
 
 
-EXACT = 256
-"""Products of bytes whose sum single precision holds exactly."""
+EXACT = 256  # products of bytes whose sum single precision holds exactly
 INSIDE = Condition("inference", lambda operator: not operator.int("training_mode", 0) and not operator.gives(1))
 STATIC_RANK = Condition("a known rank", lambda operator: operator.rank() is not None)
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.subgraphs import take_over
 
-OPEN = -1
-"""An extent that is known only at run time."""
+OPEN = -1  # an extent that is known only at run time
 
 
 def shape_from(dims: Sequence[int]) -> ir.Shape:

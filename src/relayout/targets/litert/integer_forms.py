@@ -22,8 +22,7 @@ from relayout.rules.signature import Constants
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of, stored_reals
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL, WORD_STEP, reaches_logarithms
 
-WIDE_STEPS = 128
-"""Steps of 16 bits in a step of 8 bits: 255 × 128 are less than 2^15, and the product is exact."""
+WIDE_STEPS = 128  # steps of 16 bits in a step of 8 bits: 255 × 128 are less than 2^15, and the product is exact
 STEPS, WORDS = 255, 32767
 TINY = 1e-9
 ENLARGED = 64
@@ -131,8 +130,7 @@ KERNEL_SCALES: Mapping[str, tuple[float, int]] = {
     "LogSoftmax": (1 / 16, 127),
 }
 """Operator -> the scale and zero point that its kernel of bytes gives."""
-AVERAGING = ("AveragePool", "Resize")
-"""Operators whose kernels of bytes round to the scale of the operand."""
+AVERAGING = ("AveragePool", "Resize")  # operators whose kernels of bytes round to the scale of the operand
 
 
 def _kernel_scale(name: str, scales: UnitScales) -> tuple[float, int]:

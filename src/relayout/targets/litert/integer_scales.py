@@ -80,8 +80,7 @@ COARSEST_BYTES, COARSEST_WORDS = 2.0**8, 2.0**14
 """Steps of the result below which a step of an operand of ADD and SUB lies: wider ones leave the 32 bits."""
 WIDEST_BYTES, WIDEST_WORDS = 2.0**108, 2.0**113
 """The step of a result of ADD and SUB lies below: the kernel shifts it by 20 or 15 bits, as a float."""
-LARGEST_BYTES, LARGEST_WORDS = 2.0**14, 1.0
-"""Steps of the result below which the product of two steps lies."""
+LARGEST_BYTES, LARGEST_WORDS = 2.0**14, 1.0  # steps of the result below which the product of two steps lies
 
 
 def adds(operands: Sequence[Scale], result: Scale) -> bool:
@@ -128,12 +127,9 @@ def read_integers(graph: ir.Graph) -> None:
 # rows on (attention of 12 to 1,024 positions); for a row or two it is the faster one.
 
 PRODUCT = "MatMul"
-LEAST_ROWS = 16
-"""Rows of the result below which LiteRT's own kernel is as fast."""
-LEAST_DEPTH = 16
-"""Bytes in a row of the first operand: shorter runs take a CONCATENATION as long as a TRANSPOSE."""
-LEAST = -128
-"""The zero point above which there are 255 integers: two halves have 127 each."""
+LEAST_ROWS = 16  # rows of the result below which LiteRT's own kernel is as fast
+LEAST_DEPTH = 16  # bytes in a row of the first operand: shorter runs take a CONCATENATION as long as a TRANSPOSE
+LEAST = -128  # the zero point above which there are 255 integers: two halves have 127 each
 
 
 def make_second_operands_symmetric(

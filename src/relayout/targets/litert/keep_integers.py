@@ -36,12 +36,10 @@ from relayout.targets.litert.quantized_units import ROWS, Candidate
 from relayout.targets.target_table import Target
 
 Table = NDArray[np.float64]
-MOST_STEPS = 2
-"""How many steps of the result a kernel may be off that gives its own scale."""
+MOST_STEPS = 2  # how many steps of the result a kernel may be off that gives its own scale
 MOST_STEPS_OF_TABLES = 4
 """How many steps of the result a builtin may be off that stands for several operators: each of these rounds."""
-LONGEST = 12
-"""How many operators in a row are followed."""
+LONGEST = 12  # how many operators in a row are followed
 MICROSOFT = "com.microsoft"
 
 
@@ -305,10 +303,8 @@ def _written(
     return producer
 
 
-SINCE = {"HardSwish": 14, "Gelu": 20}
-"""Builtin -> the opset that has its operator."""
-DOMAINS = {"Gelu": "com.microsoft"}
-"""Builtin -> the domain that has its operator in older opsets."""
+SINCE = {"HardSwish": 14, "Gelu": 20}  # builtin -> the opset that has its operator
+DOMAINS = {"Gelu": "com.microsoft"}  # builtin -> the domain that has its operator in older opsets
 
 
 def _remove_unread(node: ir.Node) -> None:

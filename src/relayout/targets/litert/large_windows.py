@@ -29,12 +29,10 @@ from relayout.targets.litert.insertion import Insertion
 CONV = "Conv"
 DEPTHWISE = ("relayout.nhwc.ihwo", "relayout.nwc.iwo")
 """Domains of depthwise convolutions: their kernels have an axis of one, those of the window, and channels."""
-MOST_AT_A_TIME = 25
-"""Elements of a window that a kernel of XNNPACK computes at a time."""
+MOST_AT_A_TIME = 25  # elements of a window that a kernel of XNNPACK computes at a time
 
 
-MOST_PARTS = 64
-"""Convolutions that one becomes: 31 by 31 elements are 42."""
+MOST_PARTS = 64  # convolutions that one becomes: 31 by 31 elements are 42
 
 
 class _Window(NamedTuple):

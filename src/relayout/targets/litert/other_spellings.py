@@ -24,8 +24,7 @@ from relayout.targets.litert.integer_scales import stored_reals
 
 INSTANCES, VIEWS = frozenset({"InstanceNormalization"}), frozenset({"Reshape"})
 FOLLOWERS = ("Reshape", "Mul", "Add")
-JOINED = frozenset({"GroupNormalization"})
-"""The operator that stands for all of them."""
+JOINED = frozenset({"GroupNormalization"})  # the operator that stands for all of them
 
 
 def join_groups(
@@ -109,8 +108,7 @@ def _numbers(node: ir.Node, before: ir.Node, rank: int, channels: int) -> NDArra
 # Gather(x, [0, 2, 4, 9])  becomes    Concat(Slice(x, 0:5:2), Slice(x, 9:10))
 
 
-MOST_SLICES = 8
-"""Slices that a Gather may become."""
+MOST_SLICES = 8  # slices that a Gather may become
 
 
 def _runs(indices: Sequence[int]) -> list[range]:

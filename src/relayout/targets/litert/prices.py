@@ -18,10 +18,8 @@ from relayout.lowering.conditions import clip_bounds, is_constant
 from relayout.rules import Operator, Placement, Signature
 from relayout.targets.price_list import PriceList
 
-SHORT = 16
-"""Bytes below which a run is moved like a single element."""
-TIMES = 2
-"""How many bytes of a Transpose a byte in short runs is worth."""
+SHORT = 16  # bytes below which a run is moved like a single element
+TIMES = 2  # how many bytes of a Transpose a byte in short runs is worth
 JOINING, PARTING = "Concat", "Split"
 
 
@@ -51,8 +49,7 @@ def _in_short_runs(dims: Sequence[tuple[str, Extent]] | None, letter: str, width
     return product(extent for _, extent in dims).number * width if run < SHORT else 0
 
 
-SURPLUS = 1 << 20
-"""Bytes beside those of a Transpose: more than a target or a user counts for one however small it is."""
+SURPLUS = 1 << 20  # bytes beside those of a Transpose: more than a target or a user counts for one however small it is
 
 
 def _of_transposed_rows(operator: Operator, _: Signature, placement: Placement) -> int:
@@ -83,12 +80,10 @@ def _of_elements_apart(operator: Operator, signature: Signature, placement: Plac
     return 0 if all(extent.is_one for extent in behind) else TIMES * size * placement.runs
 
 
-FUSED_BOUNDS = ((0, 6), (-1, 1), (0, np.inf))
-"""Bounds of a Clip that is an activation of the schema."""
+FUSED_BOUNDS = ((0, 6), (-1, 1), (0, np.inf))  # bounds of a Clip that is an activation of the schema
 TAKES_ACTIVATIONS = frozenset(["AveragePool", "Conv", "ConvTranspose", "MaxPool"])
 """Operators with channels last whose kernels apply an activation."""
-ADDS = frozenset(["Add", "Div", "Mul", "Sub"])
-"""Operators in any order whose kernels do."""
+ADDS = frozenset(["Add", "Div", "Mul", "Sub"])  # operators in any order whose kernels do
 
 
 def _is_fused_at_an_end(operator: Operator) -> bool:

@@ -30,8 +30,7 @@ from relayout.targets.litert.integer_scales import (
 )
 from relayout.targets.litert.unit_activations import BOUNDS, CLAMPS, clamp_bounds, fused_activation
 
-WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""Operators with weights."""
+WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})  # operators with weights
 IMAGES = "relayout."
 CONTRIBUTED = frozenset({("com.microsoft", "Gelu")})
 """Operators of other domains that are the standard's in a newer opset."""
@@ -58,10 +57,8 @@ class Kernel(NamedTuple):
 
 
 AS_ASKED = Kernel()
-LEAST_BYTE = -128
-"""The least integer of 8 bits: where it means 0, no number is below 0."""
-Row = Callable[[Candidate], "Kernel | None"]
-"""The kernel that computes a unit; None: there is none."""
+LEAST_BYTE = -128  # the least integer of 8 bits: where it means 0, no number is below 0
+Row = Callable[[Candidate], "Kernel | None"]  # the kernel that computes a unit; None: there is none
 
 
 def keeps_unsigned(model: ir.Model, *, as_source: bool = True) -> bool:
@@ -374,8 +371,7 @@ def _either(first: Row, second: Row) -> Row:
     return lambda candidate: first(candidate) or second(candidate)
 
 
-WORD_STEP = 2.0**-15
-"""The step of what kernels of 16 bits give for LOGISTIC, TANH and SOFTMAX."""
+WORD_STEP = 2.0**-15  # the step of what kernels of 16 bits give for LOGISTIC, TANH and SOFTMAX
 FINE = 0.6
 """How much finer than the kernel's a result's steps may be: both roundings together stay below one step and a half."""
 
@@ -388,8 +384,7 @@ def _logistic(candidate: Candidate) -> Kernel | None:
 
 
 _LOGISTIC_OF_BYTES, _LOGISTIC_OF_WORDS = _fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)
-OTHER_LOGISTIC = 2.0**-12
-"""The scale of an operand of 16 bits for which LiteRT has another LOGISTIC."""
+OTHER_LOGISTIC = 2.0**-12  # the scale of an operand of 16 bits for which LiteRT has another LOGISTIC
 
 
 def _clipped(candidate: Candidate) -> Kernel | None:

@@ -26,12 +26,10 @@ from relayout.targets.litert.large_windows import split_large_window
 # a short polynomial gives the angle. On x64 XNNPACK takes a fifth of the time (200,704 elements). Results are at most 5
 # units in the last place off, ONNX Runtime's own 3.3 to 4.5; numbers below 5e-38 are 0.
 
-FEWEST = 1 << 8
-"""Elements from which on the polynomial takes less time."""
+FEWEST = 1 << 8  # elements from which on the polynomial takes less time
 COEFFICIENTS = (0.080537118850475, -0.138776750433951, 0.199777096382368, -0.333329491266362, 1.0)
 """Of `atan(t) / t` in t², the highest power first: 2e-8 off, relatively, up to the tangent of pi / 8."""
-LARGEST = 1e18
-"""A number whose arctangent is pi / 2, and whose square is finite."""
+LARGEST = 1e18  # a number whose arctangent is pi / 2, and whose square is finite
 
 
 class _Formula(NamedTuple):
@@ -99,10 +97,8 @@ def write_angle(before: Insertion) -> bool:
 #
 # On x64 LiteRT's own kernel for three axes takes 3 to 7 times as long.
 
-VOLUME = "relayout.ndhwc.dhwio"
-"""The domain of a convolution over three axes."""
-MOST_PARTS = 64
-"""Convolutions that one becomes."""
+VOLUME = "relayout.ndhwc.dhwio"  # the domain of a convolution over three axes
+MOST_PARTS = 64  # convolutions that one becomes
 
 
 def split_volume(before: Insertion) -> bool:
@@ -130,12 +126,9 @@ def split_volume(before: Insertion) -> bool:
 # LiteRT's kernel for a border that mirrors moves single elements, and GATHER of all rows takes 2 to 4 times as long.
 
 GATHER = "Gather"
-INTEGERS = (*BYTES, ir.DataType.INT16)
-"""Types that GATHER takes with a scale."""
-BORDERS = ("reflect", "edge", "wrap")
-"""Modes of a Pad that repeat rows."""
-LONGEST_BORDER = 1 << 12
-"""Rows of a border that are gathered."""
+INTEGERS = (*BYTES, ir.DataType.INT16)  # types that GATHER takes with a scale
+BORDERS = ("reflect", "edge", "wrap")  # modes of a Pad that repeat rows
+LONGEST_BORDER = 1 << 12  # rows of a border that are gathered
 
 
 class _Border(NamedTuple):
@@ -291,10 +284,8 @@ def _size(dims: Sequence[int]) -> int:
 
 DOMAIN = "relayout.nhwc"
 CONV_DOMAIN = "relayout.nhwc.ohwi"
-MOST_CHANNELS = 512
-"""Channels above which the matrix takes as long as the powers."""
-QUARTERS = (1, 2, 3, 4)
-"""beta in quarters."""
+MOST_CHANNELS = 512  # channels above which the matrix takes as long as the powers
+QUARTERS = (1, 2, 3, 4)  # beta in quarters
 
 
 def write_local_response(before: Insertion) -> bool:
@@ -343,10 +334,8 @@ def _convolve_response(before: Insertion, value: ir.Value, channels: int) -> Non
 #
 # On x64 a Not takes a 50th of the time, the others an 8th, or a 14th by an operand that is stretched.
 
-COMPARED = {"And": "Min", "Or": "Max"}
-"""Operators of booleans -> those of integers."""
-FEWEST_BOOLEANS = 256
-"""Elements of a result from which on integers take less time."""
+COMPARED = {"And": "Min", "Or": "Max"}  # operators of booleans -> those of integers
+FEWEST_BOOLEANS = 256  # elements of a result from which on integers take less time
 
 
 def compare_with_false(before: Insertion) -> bool:
@@ -383,8 +372,7 @@ REWRITES: Mapping[str, Callable[[Insertion], bool]] = {
     "Slice": split_strided_slice,
 }
 """Operator -> what writes its slow forms as other operators, in place."""
-LINE = "written as operators that take less time in LiteRT"
-"""The words of a report before their names."""
+LINE = "written as operators that take less time in LiteRT"  # the words of a report before their names
 
 
 def rewrite_slow_operators(

@@ -76,8 +76,7 @@ FLOAT32 = ("FLOAT", "FLOAT16")
 INTEGERS = (*INT8, "INT16", "UINT16")
 """Types of quantized units; what has no integer kernel there stays on real numbers, between its ends."""
 BYTES_TOO = (*FLOAT32, *INTEGERS)
-ONE_OR_TWO = (3, 4)
-"""Ranks of images with one or two axes of space."""
+ONE_OR_TWO = (3, 4)  # ranks of images with one or two axes of space
 IMAGE = (4,)
 VOLUME = (5,)
 ANY_IMAGE = (3, 4, 5)

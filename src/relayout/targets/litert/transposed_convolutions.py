@@ -30,10 +30,8 @@ from relayout.rules.signature import Attribute, Constants
 from relayout.shapes.own_axes import SLICE_INPUTS
 from relayout.targets.litert.insertion import OPEN
 
-IMAGES = (3, 4)
-"""Ranks: one or two axes of space."""
-OUTPUTS = 16
-"""Outputs that XNNPACK's product of matrices computes at a time: what is missing of them takes as long."""
+IMAGES = (3, 4)  # ranks: one or two axes of space
+OUTPUTS = 16  # outputs that XNNPACK's product of matrices computes at a time: what is missing of them takes as long
 
 
 def _axes(operator: Operator) -> list[Axis] | None:

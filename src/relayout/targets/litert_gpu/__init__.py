@@ -1,4 +1,3 @@
 """LiteRT's GPU accelerator: what it takes, as it was asked, and the forms in which a `.tflite` is written for it."""
 
-TABLES = ("table",)
-"""The modules that define targets."""
+TABLES = ("table",)  # the modules that define targets

@@ -12,8 +12,7 @@ from relayout.targets.litert_gpu.operator_form import reason_of
 from relayout.targets.litert_gpu.rewriting import array_of, rewrite
 
 LONG, SHORT = TensorType.INT64, TensorType.INT32
-OPTIONS = ("out_data_type", "in_data_type", "output_type", "out_type")
-"""Options that state an element type."""
+OPTIONS = ("out_data_type", "in_data_type", "output_type", "out_type")  # options that state an element type
 FIXED = frozenset({"WHERE", "UNIQUE", "BUCKETIZE", "HASHTABLE_FIND", "HASHTABLE_SIZE", "HASHTABLE_IMPORT", "CALL_ONCE"})
 """Builtins whose kernels have integers of 64 bits at places of their own; they stay as they are, between CASTs."""
 

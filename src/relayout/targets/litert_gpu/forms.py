@@ -133,8 +133,7 @@ def borders_as_images(writing: GpuRewriting) -> DraftTensor | list[DraftTensor] 
 
 
 FLOAT, INT, BOOL = TensorType.FLOAT32, TensorType.INT32, TensorType.BOOL
-MOST_PLACES = 1 << 20
-"""Elements of the matrix of zeros and ones by which a scatter multiplies."""
+MOST_PLACES = 1 << 20  # elements of the matrix of zeros and ones by which a scatter multiplies
 
 
 # Operators on each element.

@@ -20,10 +20,8 @@ from importlib.resources import files
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftOperator, DraftTensor
 
-MOST_AXES = 4
-"""Axes of the accelerator's tensors."""
-TOO_MANY = "Tensor dimensions must be less than 5"
-"""The accelerator's words about a tensor of more axes."""
+MOST_AXES = 4  # axes of the accelerator's tensors
+TOO_MANY = "Tensor dimensions must be less than 5"  # the accelerator's words about a tensor of more axes
 NOT_ASKED = "the accelerator was not asked about this form"
 QUANTIZED = "quantized activations, which it computes as real numbers: up to 18 % off in a ResNet-50"
 """The measured reason why operators on quantized integers are not taken."""
@@ -54,8 +52,7 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
 """Builtin -> the places of operands that say how it works; they are constants, or the form says so."""
 PLAIN = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"})
 """Builtins whose weights and bias are told by whether they are constants."""
-MANY = frozenset({"CONCATENATION", "PACK"})
-"""Builtins of any number of operands: of those that are alike one is told."""
+MANY = frozenset({"CONCATENATION", "PACK"})  # builtins of any number of operands: of those that are alike one is told
 STRETCHED = frozenset(
     [
         *["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "POW", "SQUARED_DIFFERENCE", "FLOOR_DIV", "FLOOR_MOD"],

@@ -19,12 +19,9 @@ from relayout.formats.tflite.exporting.rewriting import Form, Rewriting
 from relayout.formats.tflite.exporting.tidying import tidy_reshapes
 from relayout.targets.litert_gpu.operator_form import reason_of
 
-DEEPEST = 8
-"""Forms of forms that are tried."""
-LARGEST_CONSTANT = 1 << 24
-"""Elements up to which a constant is computed."""
-SHARED = 1 << 12
-"""Elements below which equal constants are one."""
+DEEPEST = 8  # forms of forms that are tried
+LARGEST_CONSTANT = 1 << 24  # elements up to which a constant is computed
+SHARED = 1 << 12  # elements below which equal constants are one
 
 
 class GpuRewriting(Rewriting):

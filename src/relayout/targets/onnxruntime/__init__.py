@@ -1,4 +1,3 @@
 """ONNX Runtime: its operators, what its kernels cost, and what is rewritten for it."""
 
-TABLES = ("cpu", "cpu_avx2", "cpu_nchwc")
-"""The modules that define targets."""
+TABLES = ("cpu", "cpu_avx2", "cpu_nchwc")  # the modules that define targets

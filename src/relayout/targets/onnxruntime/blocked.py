@@ -14,14 +14,10 @@ IN_BLOCKS = (
     "Add AveragePool Clip Elu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish Identity LeakyRelu MaxPool Mul Relu"
     " Resize Sigmoid Sum Tanh"
 )
-INTO_BLOCKS = ("Conv",)
-"""What ONNX Runtime runs in blocks where it reads them, and what gives them of anything."""
-ANYWHERE = ("Transpose",)
-"""What stands where layouts have it: it is not looked at."""
-NEAR = 8
-"""How many operators are looked at for a convolution before them."""
-BLOCK = 16
-"""Channels in a block of the widest CPU; what falls into such blocks falls into those of all others."""
+INTO_BLOCKS = ("Conv",)  # what ONNX Runtime runs in blocks where it reads them, and what gives them of anything
+ANYWHERE = ("Transpose",)  # what stands where layouts have it: it is not looked at
+NEAR = 8  # how many operators are looked at for a convolution before them
+BLOCK = 16  # channels in a block of the widest CPU; what falls into such blocks falls into those of all others
 
 
 def _kernel(node: ir.Node) -> tuple[int, int, int] | None:

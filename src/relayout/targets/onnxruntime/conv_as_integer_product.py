@@ -48,20 +48,15 @@ VNNI = Times(670, 3.3, 8.1, 0.036, 2150, 0.0047, 0.25, 0.44, 2230, 0.0195, 0.12)
 """On an x86 server with AVX-512 VNNI, kernels of int8."""
 WITHOUT_VNNI = Times(920, 4.0, 9.7, 0.012, 3050, 0.0157, 0.37, 0.56, 3000, 0.0252, 0.114)
 """On an x86 server with AVX2 alone, kernels of uint8: those of int8 saturate there."""
-CACHED = 4_000_000
-"""Bytes of windows; where there are more, each takes twice as long."""
-BLOCK = 16
-"""Units that the kernels compute at once."""
+CACHED = 4_000_000  # bytes of windows; where there are more, each takes twice as long
+BLOCK = 16  # units that the kernels compute at once
 MARGIN = 0.9
 """The part of a Conv's time that a product may take, and a node: neighbours that want channels first take longer."""
-REORDERING = 0.4
-"""What an element costs, in ns, that is brought to channels first, or back."""
-MOST_PICKED = 2**14
-"""Pixels that one Gather may pick: their places are constants of the model, in four bytes each."""
+REORDERING = 0.4  # what an element costs, in ns, that is brought to channels first, or back
+MOST_PICKED = 2**14  # pixels that one Gather may pick: their places are constants of the model, in four bytes each
 SLICES, COLUMNS, PIXELS = "a Slice for each row and column", "a Slice for each row, and one Gather", "one Gather"
 """How the elements of windows are put side by side."""
-FIRST = ("DEPTHWISE_CONV_2D",)
-"""Operators that ONNX Runtime has no kernel for but with channels first."""
+FIRST = ("DEPTHWISE_CONV_2D",)  # operators that ONNX Runtime has no kernel for but with channels first
 
 
 class _Windows(NamedTuple):

@@ -130,10 +130,8 @@ def kept_apart(
 
 TOGETHER = frozenset(("", "K", "R", "KR", "KRK"))
 """Axes that are kept and reduced, in stored order, where a reduction adds up vectors or whole rows."""
-VECTOR = 8
-"""Elements that a reduction adds up at once."""
-LONGEST = 16
-"""Elements of a short run: as many channels as a group has that is normalized by itself."""
+VECTOR = 8  # elements that a reduction adds up at once
+LONGEST = 16  # elements of a short run: as many channels as a group has that is normalized by itself
 
 Kind = TypeVar("Kind")
 
@@ -248,8 +246,7 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
     return max(1, round(CHANNELS_FIRST[operator.name] * elements * value.dtype.itemsize))
 
 
-UPSAMPLED = ("align_corners", "asymmetric", "half_pixel")
-"""What a Resize in blocks takes for the place of an element."""
+UPSAMPLED = ("align_corners", "asymmetric", "half_pixel")  # what a Resize in blocks takes for the place of an element
 
 
 def _upsampled(operator: Operator) -> bool:

@@ -29,11 +29,9 @@ from relayout.targets.target_table import Kernel, Target
 NAME = "onnxruntime-cpu-nchwc"
 (DOMAIN,) = DOMAINS
 FEATURES = {8: "x64 without avx512f", 16: "x64 with avx512f, or arm64"}
-ITEM = 4
-"""Bytes of a float."""
+ITEM = 4  # bytes of a float
 KNOWN = (constant(1, "kernel"), constant(2, "bias"))
-LARGEST = 3.4028234663852886e38
-"""The largest float: the bound of a Clip that has none."""
+LARGEST = 3.4028234663852886e38  # the largest float: the bound of a Clip that has none
 
 
 def _extents(operator: Operator) -> tuple[int, int, int] | None:

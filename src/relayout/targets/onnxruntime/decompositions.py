@@ -31,14 +31,11 @@ from relayout.targets.onnxruntime.fourier import fourier, short_time
 # to 7 ns, and counts more elements only where fewer are given: of images that become no smaller it gives the same.
 # Others, and those of opsets before `antialias`, are two products with what each element counts along an axis.
 
-HAS_ANTIALIAS = 18
-"""Opset from which a Resize may be without aliases."""
+HAS_ANTIALIAS = 18  # opset from which a Resize may be without aliases
 MOST_MULTIPLIED = 2048
 """Elements of two axes together up to which two products take less time: a thirtieth of a nanosecond for each."""
-MOST_BYTES = 1 << 22
-"""Of the matrices."""
-IMAGE = 4
-"""The rank of an image, whose last two axes are resized."""
+MOST_BYTES = 1 << 22  # of the matrices
+IMAGE = 4  # the rank of an image, whose last two axes are resized
 PLACES = {
     "half_pixel": lambda at, old, new, scale: (at + 0.5) / scale - 0.5,
     "pytorch_half_pixel": lambda at, old, new, scale: (at + 0.5) / scale - 0.5 if new > 1 else at * 0.0,
@@ -133,10 +130,8 @@ def _matrix(operator: Operator, side: _Side) -> NDArray[np.float32]:
 #
 # ONNX Runtime transposes inside an Einsum, whatever stands beside it; a Transpose that is seen may vanish.
 
-Groups = Sequence[Sequence[str]]
-"""The letters of each dimension."""
-OPEN = -1
-"""In the shape of a Reshape: the one extent that is not said."""
+Groups = Sequence[Sequence[str]]  # the letters of each dimension
+OPEN = -1  # in the shape of a Reshape: the one extent that is not said
 
 
 class _Product(NamedTuple):
@@ -246,8 +241,7 @@ def _shape(groups: Groups, source: Groups, extents: Mapping[str, Dim]) -> NDArra
     return np.array(shape, np.int64) if shape.count(OPEN) <= 1 else None
 
 
-LEAST_ELEMENTS = 2048
-"""Of a value for which three more nodes are worth it, some microseconds."""
+LEAST_ELEMENTS = 2048  # of a value for which three more nodes are worth it, some microseconds
 CHANNELS_FIRST, CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
 FLOATS = Condition(
     f"floats, at least {LEAST_ELEMENTS} of them",

@@ -11,7 +11,5 @@ REDUCED = {
     "ReduceSum": 3.93,
 }
 """Per element that is read, where what is reduced is not innermost."""
-STRETCHED = 47
-"""Per short run of a stretched operand."""
-LEAST_IN_VOLUMES = 16
-"""From how many channels on a convolution in three dimensions takes no longer on integers."""
+STRETCHED = 47  # per short run of a stretched operand
+LEAST_IN_VOLUMES = 16  # from how many channels on a convolution in three dimensions takes no longer on integers

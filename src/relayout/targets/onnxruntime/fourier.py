@@ -22,12 +22,10 @@ from relayout.layout import Dim
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Constants
 
-AXIS_IS_INPUT = 20
-"""Opset from which the axis is an input."""
+AXIS_IS_INPUT = 20  # opset from which the axis is an input
 LEAST_LENGTH, LEAST_ELEMENTS = 64, 512
 """Of a transform, and of all that are computed at once, for which ten nodes are worth it."""
-MOST_BYTES, LEAST_BYTES = 1 << 22, 16
-"""Of the matrices, and of what they have for each element at least."""
+MOST_BYTES, LEAST_BYTES = 1 << 22, 16  # of the matrices, and of what they have for each element at least
 MOST_WINDOWED = 512
 """Elements of a window, where they are a power of two, up to which one matrix is better than short transforms."""
 

@@ -27,8 +27,7 @@ from relayout.formats.tflite.importing.tensors import FEW_BITS, array
 
 # Weights of few bits as blocks that share a scale: ONNX Runtime makes one kernel of such a matrix and its MatMul.
 
-LONG_BLOCKS = 256, 128
-"""Columns that a kernel takes at once."""
+LONG_BLOCKS = 256, 128  # columns that a kernel takes at once
 
 
 def product_by_blocks(op: Operation) -> bool:
@@ -69,8 +68,7 @@ def block_size(op: Operation) -> int:
 
 
 LEVELS = 255
-LEAST_STEP = 1e-30
-"""Of a row of zeros."""
+LEAST_STEP = 1e-30  # of a row of zeros
 
 
 def integer_product(op: Operation) -> bool:

@@ -34,13 +34,10 @@ FLOAT = ir.DataType.FLOAT
 PART, LEAST = 0.4, 2
 """Of the limit, how many steps a piece has: more take less time, and fewer leave more room for the cell. At least so
 many: shorter pieces take as long as a Scan's steps."""
-SHORTEST = 8
-"""Steps of a sequence, from which on pieces and the test of their cells take less time than a Scan."""
+SHORTEST = 8  # steps of a sequence, from which on pieces and the test of their cells take less time than a Scan
 
-_OPEN = 40.0
-"""A sum of which the sigmoid is 1."""
-SMALL, LARGE = 40, 96
-"""Rows of the batch times units: up to which listing takes less time than pieces, and than a Scan."""
+_OPEN = 40.0  # a sum of which the sigmoid is 1
+SMALL, LARGE = 40, 96  # rows of the batch times units: up to which listing takes less time than pieces, and than a Scan
 
 
 class Listing(Unlimited):

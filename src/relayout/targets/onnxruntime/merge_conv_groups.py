@@ -34,12 +34,9 @@ from relayout.layout import perm as perms
 NODE, RUN, PRODUCT = 7_400, 4.0, 0.0047
 """What a convolution takes, in ns: as such, with the call of a session; for each run of bytes in a window of a group,
 where there are several groups; and for each product of two elements (`bench/measure_groups.py`)."""
-DEPTH, UNITS = 4, 16
-"""Elements of a window, and units of a group, that the kernel multiplies at once."""
-GAIN = 1.3
-"""How much faster joined groups have to be."""
-MOST = 2**18
-"""Bytes that a kernel may grow by."""
+DEPTH, UNITS = 4, 16  # elements of a window, and units of a group, that the kernel multiplies at once
+GAIN = 1.3  # how much faster joined groups have to be
+MOST = 2**18  # bytes that a kernel may grow by
 _SIGNED, _UNSIGNED = (TensorType.INT8, TensorType.INT8), (TensorType.UINT8, TensorType.UINT8)
 
 Bytes = npt.NDArray[np.int8]

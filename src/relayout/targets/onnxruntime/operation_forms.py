@@ -100,8 +100,7 @@ IN_PLACE_OF: dict[str, dict[ir.DataType, ir.DataType]] = {
 
 # A few copies of a tensor along one axis as a Concat: of short rows ONNX Runtime does it in a sixth of Tile's time.
 
-FEW = 8
-"""Times that one Concat reads a tensor at most."""
+FEW = 8  # times that one Concat reads a tensor at most
 
 
 def tile_as_concat(op: Operation) -> bool:

@@ -16,5 +16,4 @@ LEAST_CHANNELS = {
     "constants": 48,
 }
 """From how many channels on a scale and shift per channel is no slower as a depthwise convolution."""
-LEAST_RUN = 2
-"""From how many elements in a run on two Transposes are faster than one that moves all axes."""
+LEAST_RUN = 2  # from how many elements in a run on two Transposes are faster than one that moves all axes

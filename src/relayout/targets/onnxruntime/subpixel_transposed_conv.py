@@ -20,8 +20,7 @@ from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 from relayout.lowering.transposed_axes import Axis, Place, kernel_at, places_of
 
-LEAST = 16
-"""Channels of a result for which it pays: what the convolution saves is more than what DepthToSpace takes."""
+LEAST = 16  # channels of a result for which it pays: what the convolution saves is more than what DepthToSpace takes
 
 
 def transposed_conv_in_blocks(op: Operation) -> bool:

@@ -56,8 +56,7 @@ def _difference(one: Any, two: Any, bytewise: bool) -> str:
     return ""
 
 
-_WHOLE = {str, int, bool}
-"""Types without parts, of most values."""
+_WHOLE = {str, int, bool}  # types without parts, of most values
 
 
 def _equal(one: Any, two: Any) -> bool:

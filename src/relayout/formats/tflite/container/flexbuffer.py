@@ -151,8 +151,7 @@ def _text(content: bytes) -> str | bytes:
 FlexOption = int | float | str | bytes | Sequence[int] | Sequence[float] | Sequence[str]
 
 WIDTH = 8
-_EIGHT_BYTES = 3
-"""The code of that width, in the lower bits of a type."""
+_EIGHT_BYTES = 3  # the code of that width, in the lower bits of a type
 _VECTOR_OF_INTS, _VECTOR_OF_FLOATS, _VECTOR_OF_KEYS = 11, 13, 14
 
 

@@ -73,8 +73,7 @@ _NAMES = {
     "ScoreTransformationType": "IDENTITY LOG INVERSE_LOGISTIC",
 }
 
-ENUMS = {name: text.split() for name, text in _NAMES.items()}
-"""Names behind the numbers."""
+ENUMS = {name: text.split() for name, text in _NAMES.items()}  # names behind the numbers
 
 _CONTENT = "Feature Image BoundingBox Audio"
 _PROCESSING = "Normalization ScoreCalibration ScoreThresholding BertTokenizer SentencePieceTokenizer RegexTokenizer"
@@ -90,8 +89,7 @@ SCHEMA = Schema(
 
 # Records of relayout in a file, for relayout: a metadata buffer of JSON, which runtimes do not look at.
 
-RECORD = "relayout"
-"""The metadata buffer's name."""
+RECORD = "relayout"  # the metadata buffer's name
 
 
 def with_record(model: Model, facts: Mapping[str, object]) -> Model:
@@ -119,20 +117,16 @@ def record(model: Model) -> dict[str, Any]:
     return {}
 
 
-METADATA = "TFLITE_METADATA"
-"""The metadata buffer that has a schema of its own."""
+METADATA = "TFLITE_METADATA"  # the metadata buffer that has a schema of its own
 
 BUFFERS, FILES, BASE64 = "tflite.metadata.", "tflite.file.", ";base64"
 """Prefixes of metadata keys, for buffers and for files behind a model; the suffix marks bytes that are no text."""
 
-WHOLE = f"{BUFFERS}{METADATA}{BASE64}"
-"""The key of `TFLITE_METADATA` as it is, for whoever writes a `.tflite` again."""
+WHOLE = f"{BUFFERS}{METADATA}{BASE64}"  # the key of `TFLITE_METADATA` as it is, for whoever writes a `.tflite` again
 
-OWN = "relayout"
-"""The metadata buffer that relayout writes; see `provenance`."""
+OWN = "relayout"  # the metadata buffer that relayout writes; see `provenance`
 
-MOST_OPAQUE = 1 << 16
-"""Bytes of any other metadata buffer that are carried over."""
+MOST_OPAQUE = 1 << 16  # bytes of any other metadata buffer that are carried over
 
 
 @dataclass

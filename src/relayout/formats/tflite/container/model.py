@@ -18,11 +18,9 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.light_dataclass import dataclass
 
-MAX_RANK = 32
-"""As many dimensions as numpy of any supported version takes."""
+MAX_RANK = 32  # as many dimensions as numpy of any supported version takes
 
-MAX_NAME = 200
-"""Characters of a name that go into messages and into the names of values made from it."""
+MAX_NAME = 200  # characters of a name that go into messages and into the names of values made from it
 
 _TYPES_OF = {
     2: "INT2",
@@ -94,8 +92,7 @@ class Tensor:
     listed: bool = False
     """Whether it is a list of tensors in the file (see `lists`): extents that nobody knows are 0 until it has a row."""
     blocks: BlockScales | None = None
-    beside: int = -1
-    """The index of the tensor of the file beside which it was added, if it was (see `rewriting`)."""
+    beside: int = -1  # the index of the tensor of the file beside which it was added, if it was (see `rewriting`)
 
     @property
     def content(self) -> npt.NDArray[np.uint8]:

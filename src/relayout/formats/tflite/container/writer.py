@@ -32,11 +32,9 @@ from relayout.formats.tflite.container.model import BlockScales, Model, Operator
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.graph.facts import Identity
 
-ALIGNMENT = 16
-"""Of weights in a file; runtimes use them where they lie."""
+ALIGNMENT = 16  # of weights in a file; runtimes use them where they lie
 
-VERSION = 3
-"""Of the schema."""
+VERSION = 3  # of the schema
 
 _PRESENT: frozenset[Field] = frozenset(
     (kind, field)
@@ -161,8 +159,7 @@ class _Plan:
     """The tables of a file, but for where its buffers are."""
 
     def __init__(self, model: Model) -> None:
-        self.contents: list[Bytes] = []
-        """Of each buffer but the first."""
+        self.contents: list[Bytes] = []  # of each buffer but the first
         self._buffers: dict[int, int] = {}
         self._codes: dict[tuple[str, int], int] = {}
         subgraphs = tuple(map(self.subgraph, model.subgraphs))

@@ -20,8 +20,7 @@ from relayout.formats.tflite.exporting.definition_body import DefinitionBody, de
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.graph.domains import MICROSOFT
 
-MASKED = -10000.0
-"""The addend to the scores of positions that a mask hides."""
+MASKED = -10000.0  # the addend to the scores of positions that a mask hides
 HEADS_BEFORE_SEQUENCE = (0, 2, 1, 3)
 Dim = int | str
 
@@ -129,8 +128,7 @@ class AttentionBody(DefinitionBody):
         return self.add("Concat", *parts, axis=3) if len(parts) > 1 else parts[0]
 
 
-PAST_KEY, PAST_VALUE = 6, 7
-"""Operands of MultiHeadAttention."""
+PAST_KEY, PAST_VALUE = 6, 7  # operands of MultiHeadAttention
 
 
 def _multi_head_attention(body: AttentionBody) -> None:
@@ -222,8 +220,7 @@ ELSE = {
     "v_quant_type": ("NONE",),
 }
 """Attributes -> what they are where nothing else is asked for."""
-GATHERS_IN_BATCHES = 12
-"""The version of the standard from which on GatherND has a batch."""
+GATHERS_IN_BATCHES = 12  # the version of the standard from which on GatherND has a batch
 
 
 def _group_query_attention(body: AttentionBody) -> None:

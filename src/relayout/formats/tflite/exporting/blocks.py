@@ -23,8 +23,7 @@ from relayout.graph.subgraphs import all_graphs
 BITS = {TensorType.INT4: 4, TensorType.INT8: 8}
 STORED = {ir.DataType.INT4: TensorType.INT4, ir.DataType.INT8: TensorType.INT8}
 MATRIX = 2
-PIECE = 1 << 20
-"""Bytes that are flipped at once."""
+PIECE = 1 << 20  # bytes that are flipped at once
 SIGNED = {
     ir.DataType.INT2: (ir.DataType.INT4, 0),
     ir.DataType.UINT2: (ir.DataType.INT4, 0),
@@ -32,8 +31,7 @@ SIGNED = {
     ir.DataType.UINT8: (ir.DataType.INT8, 128),
 }
 """Type of a constant -> the signed type that holds it, and the number that is subtracted."""
-SCALE, REAL = 12, 4
-"""Bytes of a scale with its zero point, and of a real number."""
+SCALE, REAL = 12, 4  # bytes of a scale with its zero point, and of a real number
 
 
 class Blocks(NamedTuple):

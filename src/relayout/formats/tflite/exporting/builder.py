@@ -22,14 +22,10 @@ from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritab
 
 MULTIPLIED = frozenset([TensorType.FLOAT32, TensorType.INT32])
 """Types of which MUL by 1 is the same number, in every runtime."""
-MOST_MULTIPLIED = 6
-"""Axes up to which MUL stretches its operands."""
-MOST_STRETCHED = 1 << 20
-"""Elements of a stretched constant up to which the file holds them."""
-MOST_HELD = 1 << 24
-"""Elements of a constant that an operator may need though its node has but a few bytes."""
-MOST_ONES = 1 << 12
-"""Ones up to which they lie in the file."""
+MOST_MULTIPLIED = 6  # axes up to which MUL stretches its operands
+MOST_STRETCHED = 1 << 20  # elements of a stretched constant up to which the file holds them
+MOST_HELD = 1 << 24  # elements of a constant that an operator may need though its node has but a few bytes
+MOST_ONES = 1 << 12  # ones up to which they lie in the file
 
 ONE = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64), 0)
 """The quantization of integers that are the numbers themselves."""
@@ -422,13 +418,10 @@ def stretched(*dims: Dims) -> Dims:
 
 # BATCH_MATMUL of many axes: its kernels take three axes in front of matrices, so neighbours become one axis.
 
-MOST_BATCHED = 3
-"""Axes in front of the last two that the kernels take."""
-MATRIX = 2
-"""Axes of a matrix."""
+MOST_BATCHED = 3  # axes in front of the last two that the kernels take
+MATRIX = 2  # axes of a matrix
 Extent = int | str
-Axes = tuple[tuple[Extent, ...], tuple[Extent, ...]]
-"""One axis of both operands: for each the extents that are one."""
+Axes = tuple[tuple[Extent, ...], tuple[Extent, ...]]  # one axis of both operands: for each the extents that are one
 
 
 def batched_product(

@@ -23,8 +23,7 @@ _OPERATORS = """
     ArrayFeatureExtractor Equal Flatten Gather GatherND Identity LabelEncoder Reshape Shape Size Slice Squeeze Tile
     Unsqueeze
 """
-OPERATORS = frozenset(_OPERATORS.split())
-"""ONNX operators whose exports write operators on texts that LiteRT runs."""
+OPERATORS = frozenset(_OPERATORS.split())  # ONNX operators whose exports write operators on texts that LiteRT runs
 _KERNELS = "EQUAL GATHER GATHER_ND HASHTABLE_FIND NOT_EQUAL RESHAPE SHAPE SLICE STRIDED_SLICE TILE"
 KERNELS = frozenset(_KERNELS.split())
 """Builtins with kernels for texts in LiteRT. That of GATHER takes data of one axis alone."""
@@ -61,8 +60,7 @@ def _has_kernel(operator: DraftOperator) -> bool:
     return operator.name in KERNELS and (operator.name != "GATHER" or (data is not None and len(data.dims) == 1))
 
 
-READ = 1 << 16
-"""Elements of constants that are looked at as arrays."""
+READ = 1 << 16  # elements of constants that are looked at as arrays
 
 
 def constant_tensor(draft: Draft, value: ir.Value) -> DraftTensor:

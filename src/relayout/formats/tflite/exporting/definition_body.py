@@ -15,10 +15,8 @@ from relayout.formats.tflite.exporting.registry import Unwritable
 
 AXES_ARE_OPERANDS = {"ReduceSum": 13, "ReduceMax": 18, "ReduceL1": 18, "ReduceL2": 18, "ReduceMin": 18}
 """Reduction -> the version from which on its axes are an operand."""
-FIRST = 9
-"""The first version of the standard that has all operators below."""
-SLICE_READS_ENDS = 10
-"""The version of the standard from which on the ends of a Slice are operands."""
+FIRST = 9  # the first version of the standard that has all operators below
+SLICE_READS_ENDS = 10  # the version of the standard from which on the ends of a Slice are operands
 TO_FLOAT = (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32)
 """Types of data that are computed in single precision."""
 

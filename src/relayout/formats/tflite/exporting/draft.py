@@ -17,8 +17,7 @@ from relayout.formats.tflite.container.writer import options
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 from relayout.light_dataclass import dataclass
 
-Dims = tuple[int | str, ...]
-"""Extents of a tensor; one that is known only at run time has a name."""
+Dims = tuple[int | str, ...]  # extents of a tensor; one that is known only at run time has a name
 
 NUMPY_TYPES: Mapping[str, TensorType] = {
     "float32": TensorType.FLOAT32,
@@ -110,8 +109,7 @@ class Draft:
         self.inputs: list[DraftTensor] = []
         self.outputs: list[DraftTensor] = []
         self.operators: list[DraftOperator] = []
-        self.leading: list[DraftOperator] = []
-        """Operators that run before all others, once all are there."""
+        self.leading: list[DraftOperator] = []  # operators that run before all others, once all are there
         self._constants: dict[tuple[str, tuple[int, ...], bytes], DraftTensor] = {}
         self.transposed: dict[DraftTensor, DraftTensor] = {}
         """A large constant matrix -> the same transposed: one for all products that read it."""

@@ -21,15 +21,13 @@ REDUCTIONS = frozenset(["MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUC
 PADS = frozenset(["MIRROR_PAD", "PAD", "PADV2"])
 DATA = {"SPLIT": 1}
 """Builtin -> the operand that holds its elements, where it is not the first. All of a CONCATENATION's do."""
-AXIS_OPTION = frozenset(["CONCATENATION", "GATHER", "UNPACK"])
-"""Builtins whose axis is an option."""
+AXIS_OPTION = frozenset(["CONCATENATION", "GATHER", "UNPACK"])  # builtins whose axis is an option
 AXIS_OPERAND = {"ARG_MAX": 1, "ARG_MIN": 1, "CUMSUM": 1, "REVERSE_V2": 1, "SPLIT": 0, "SPLIT_V": 2}
 AXIS_OPERAND |= dict.fromkeys(REDUCTIONS, 1)
 """Builtin -> the operand that names its axis, or its axes."""
 LAST = frozenset(["FULLY_CONNECTED", "L2_NORMALIZATION", "LOG_SOFTMAX", "SOFTMAX", "TOPK_V2"])
 """Builtins along the last axis."""
-EXTENT = -1
-"""In `ROWS`: the extent of the axis."""
+EXTENT = -1  # in `ROWS`: the extent of the axis
 ROWS: Mapping[str, Sequence[int | tuple[int, int]]] = {
     **dict.fromkeys(PADS, ((0, 0),)),
     "SLICE": (0, EXTENT),
@@ -215,8 +213,7 @@ def _product(dims: Sequence[int | str]) -> int | str:
 # What LiteRT prepares on its CPU. The default delegate takes the listed operators whatever their rank, and then refuses
 # the file. PAD's kernel refuses by itself. Other builtins run on seven and eight axes.
 
-MOST_PADDED = 5
-"""Axes that the kernels of PAD take."""
+MOST_PADDED = 5  # axes that the kernels of PAD take
 LIMITED = {"MEAN", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM", "PAD", "PADV2", "SPLIT", "SPLIT_V"}
 LIMITED |= {"CONCATENATION", "FULLY_CONNECTED", "SOFTMAX"}
 

@@ -29,8 +29,7 @@ class FileForms:
     ) -> None:
         self.unrolls = unrolls
         self.rewrite, self._end, self._lacks = rewrite, end, lacks
-        self.refused: list[RefusedOperator] = []
-        """The operators of the file that the target does not take."""
+        self.refused: list[RefusedOperator] = []  # the operators of the file that the target does not take
 
     def finish(self, drafts: Sequence[Draft]) -> None:
         """Do what comes last, and look at every operator as it is going to be written."""

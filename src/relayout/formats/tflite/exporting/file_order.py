@@ -18,8 +18,7 @@ from relayout.layout.extents import product
 from relayout.layout.perm import transposes_of_few_axes
 from relayout.layout.stored_as import ELEMENT_BITS, Holds, restore
 
-LARGEST_RANK = 6
-"""Axes up to which every kernel takes a TRANSPOSE."""
+LARGEST_RANK = 6  # axes up to which every kernel takes a TRANSPOSE
 
 
 def transposes_of_graph(model: ir.Model) -> tuple[list[int], list[int]]:
@@ -42,8 +41,7 @@ def transposes_of_graph(model: ir.Model) -> tuple[list[int], list[int]]:
     return sizes, further
 
 
-IN_FILE = re.compile(r"(/(as_in_file|stored)_*)+$")
-"""The ending of a name that an export gave."""
+IN_FILE = re.compile(r"(/(as_in_file|stored)_*)+$")  # the ending of a name that an export gave
 
 
 class FileOrder:

@@ -36,10 +36,8 @@ FUSE_ACTIVATIONS = frozenset(
 FLOATS = (TensorType.FLOAT32,)
 FUSE_BOUNDS = frozenset({"ADD", "SUB", "MUL"})
 """Operators whose kernels keep integers without a scale at 0 or above by an activation."""
-INTEGERS = (TensorType.INT32, TensorType.INT64)
-"""These integers."""
-JOINS = frozenset({"CONCATENATION"})
-"""Operators that put all their operands beside each other."""
+INTEGERS = (TensorType.INT32, TensorType.INT64)  # these integers
+JOINS = frozenset({"CONCATENATION"})  # operators that put all their operands beside each other
 MOVES = frozenset({"DEPTH_TO_SPACE", "RESHAPE", "STRIDED_SLICE", "TRANSPOSE", *JOINS})
 """Operators that give elements of their operands, and no others."""
 BY_ROWS = frozenset(
@@ -50,8 +48,7 @@ BY_ROWS = frozenset(
 )
 """Operators that compute each row of their first operand by itself."""
 BIASED = frozenset({"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"})
-BIAS = 2
-"""Place of a bias among the operands of these."""
+BIAS = 2  # place of a bias among the operands of these
 
 
 def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False, for_litert: bool = True) -> list[DraftTensor]:

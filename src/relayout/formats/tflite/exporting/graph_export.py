@@ -45,8 +45,7 @@ from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes, U
 from relayout.formats.tflite.exporting.variables import DraftVariables
 from relayout.formats.tflite.spelled_out import DOMAIN
 
-MOST_ELEMENTS = 1 << 31
-"""Elements of a result: kernels count them in 32 bits."""
+MOST_ELEMENTS = 1 << 31  # elements of a result: kernels count them in 32 bits
 
 # Operands and results without elements: kernels refuse most of them, and what comes of them is known.
 
@@ -96,8 +95,7 @@ def _combined(op: NodeExport) -> list[NDArray[Any]]:
 
 # A node that the user asks for as a custom operator: LiteRT computes it where the application registers a kernel.
 
-RAW = "custom_options"
-"""The attribute of a node that was read from a `.tflite` whose options are no map: their bytes."""
+RAW = "custom_options"  # the attribute of a node that was read from a `.tflite` whose options are no map: their bytes
 
 
 def write_custom(op: NodeExport) -> None:
@@ -162,10 +160,8 @@ class GraphExport:
         """Dequantized matrix of a constant in blocks -> the real numbers of the transposed matrix."""
         self.unknown: set[ir.Value | None] = set()
         """Results of operators that cannot be written, of which nothing is known."""
-        self.end_names: dict[str, str] = {}
-        """Input or output -> its tensor's name, where that is another one."""
-        self.begin = 0
-        """How many operators there were before those of the node that is translated."""
+        self.end_names: dict[str, str] = {}  # input or output -> its tensor's name, where that is another one
+        self.begin = 0  # how many operators there were before those of the node that is translated
 
     def run(self) -> None:
         """Translate every node; what cannot be written is collected in `refusals`."""

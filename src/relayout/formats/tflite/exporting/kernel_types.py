@@ -27,8 +27,7 @@ _NAMES = """
     ADD ATAN2 DIV EQUAL FLOOR_DIV FLOOR_MOD GREATER GREATER_EQUAL LESS LESS_EQUAL LOGICAL_AND LOGICAL_OR MAXIMUM MINIMUM
     MUL NOT_EQUAL POW SELECT_V2 SQUARED_DIFFERENCE SUB
 """
-ELEMENTWISE = frozenset(_NAMES.split())
-"""Builtins whose operands broadcast."""
+ELEMENTWISE = frozenset(_NAMES.split())  # builtins whose operands broadcast
 NUMBERS = frozenset({TensorType.FLOAT32, TensorType.INT8, TensorType.UINT8, TensorType.INT16})
 """Types of what kernels of quantized integers compute with; the others are indices, extents and biases."""
 
@@ -293,8 +292,7 @@ def _cast_around(draft: Draft, operator: DraftOperator, kind: TensorType, wide: 
         cast(inner, result)
 
 
-NEARLY = 2e-3
-"""How far kernels take the logarithm of a scale for a whole number, and a little farther."""
+NEARLY = 2e-3  # how far kernels take the logarithm of a scale for a whole number, and a little farther
 
 
 def free_scales(draft: Draft) -> None:

@@ -15,14 +15,11 @@ from relayout.formats.onnx.replacing import Writing
 from relayout.graph.source_names import Names, stands_for
 from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, inline_body
 
-MOST_NODES = 4096
-"""Nodes that the bodies of a Loop that is written out may have together."""
+MOST_NODES = 4096  # nodes that the bodies of a Loop that is written out may have together
 MOST_NODES_OF_ALL = 16384
 """Nodes that a model may have for a Loop to be written out, the nodes of that Loop and of those inside it included."""
-SLICES_BACKWARDS = 10
-"""The version of ONNX from which on Slice has steps."""
-SCAN_WITHOUT_BATCHES = 9
-"""The version of ONNX from which on a Scan has no batches of its own."""
+SLICES_BACKWARDS = 10  # the version of ONNX from which on Slice has steps
+SCAN_WITHOUT_BATCHES = 9  # the version of ONNX from which on a Scan has no batches of its own
 
 
 def write_out(
@@ -234,8 +231,7 @@ class _ScanAsLoop(Writing):
 # SequenceAt(SequenceConstruct(a, b), 1)  ->  b
 # OptionalGetElement(Optional(a))         ->  a
 
-MOST = 1024
-"""Tensors of a sequence up to which it is written so."""
+MOST = 1024  # tensors of a sequence up to which it is written so
 
 
 def inline_sequences(
@@ -256,10 +252,8 @@ def inline_sequences(
     return found
 
 
-READERS = ("SequenceAt", "SequenceLength", "ConcatFromSequence")
-"""Operators that read a sequence and give a tensor."""
-OPTIONALS = ("OptionalGetElement", "OptionalHasElement")
-"""Operators that read an optional value."""
+READERS = ("SequenceAt", "SequenceLength", "ConcatFromSequence")  # operators that read a sequence and give a tensor
+OPTIONALS = ("OptionalGetElement", "OptionalHasElement")  # operators that read an optional value
 
 
 def _inline_optional(graph: ir.Graph, node: ir.Node, names: Names, version: int) -> bool:
@@ -345,8 +339,7 @@ def _split(graph: ir.Graph, node: ir.Node, names: Names, version: int) -> list[i
     return parts
 
 
-SPLITS_BY_OPERAND = 13
-"""The version of ONNX from which on the sizes of a Split are an operand."""
+SPLITS_BY_OPERAND = 13  # the version of ONNX from which on the sizes of a Split are an operand
 
 
 def _replace(graph: ir.Graph, node: ir.Node, items: Sequence[ir.Value], names: Names, version: int) -> bool:

@@ -159,10 +159,8 @@ DEFINITIONS: Mapping[str, Definition] = {
     **tree_definitions.DEFINITIONS,
 }
 """Operator of ai.onnx.ml -> what adds the nodes that compute it."""
-RAISED = 13
-"""The version of the standard that definitions are written in, where the model may import it."""
-FLATTENED = ("Hardmax", "LogSoftmax", "Softmax")
-"""Operators that saw their operand as a matrix before."""
+RAISED = 13  # the version of the standard that definitions are written in, where the model may import it
+FLATTENED = ("Hardmax", "LogSoftmax", "Softmax")  # operators that saw their operand as a matrix before
 UNKNOWN = "TensorFlow Lite has no such operator"
 UNDEFINED = "no operators are known that compute it with these attributes, types and ranks"
 """The reasons why an operator without an export is refused: UNDEFINED is that of one which others may define."""

@@ -20,8 +20,7 @@ from relayout.formats.tflite.exporting.scales import dequantizer_of, scales_of
 if TYPE_CHECKING:
     from relayout.formats.tflite.exporting.graph_export import GraphExport
 
-IMAGES = "relayout."
-"""What the domains of operators in other layouts begin with: `relayout.nhwc.ohwi`."""
+IMAGES = "relayout."  # what the domains of operators in other layouts begin with: `relayout.nhwc.ohwi`
 
 
 class NodeExport(NodeReading, BuiltinBuilder):

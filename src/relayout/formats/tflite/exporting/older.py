@@ -25,8 +25,7 @@ from relayout.formats.tflite.exporting.rewriting import Form, Rewriting, rewrite
 from relayout.formats.tflite.exporting.tidying import remove_unread
 from relayout.formats.tflite.spelled_out import Builtin, Operand
 
-PARTS = 3
-"""Numbers of a runtime's version: `2.14` is `2.14.0`."""
+PARTS = 3  # numbers of a runtime's version: `2.14` is `2.14.0`
 
 
 def version_numbers(runtime: str) -> tuple[int, ...]:
@@ -124,8 +123,7 @@ def _gelu(op: Rewriting) -> DraftTensor | None:
     return op.sub(op.each("RELU", x), op.mul(op.mul(size, half), 0.5))
 
 
-REWRITES: Mapping[str, Form] = {"GELU": _gelu, "RELU_0_TO_1": _relu_0_to_1}
-"""Builtin -> what writes it by older ones."""
+REWRITES: Mapping[str, Form] = {"GELU": _gelu, "RELU_0_TO_1": _relu_0_to_1}  # builtin -> what writes it by older ones
 
 
 # Operators for a runtime that has some builtins alone: others are written by these, or refused.

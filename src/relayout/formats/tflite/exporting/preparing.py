@@ -78,8 +78,7 @@ def _added(made: ir.Node, node: ir.Node, name: str, names: Names) -> ir.Value:
 FUSED = {("com.microsoft", "FusedConv"): "", (INTERNAL_NHWC, "Conv"): INTERNAL_NHWC}
 """A convolution with an activation -> the domain of the convolution alone."""
 ACTIVATION, PARAMETERS = "activation", "activation_params"
-ADDED = 3
-"""The operand that is added to the result before the activation."""
+ADDED = 3  # the operand that is added to the result before the activation
 PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
     "": (),
     "Relu": (),
@@ -90,8 +89,7 @@ PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
     "Clip": ("min", "max"),
 }
 """Activation -> what its parameters are, in order."""
-OPERANDS = ("Clip",)
-"""Activations whose parameters are operands; those of others are attributes."""
+OPERANDS = ("Clip",)  # activations whose parameters are operands; those of others are attributes
 
 
 def fused_definition_of(
@@ -132,8 +130,7 @@ DEFINED = frozenset(["CastLike"])
 """Operators with an export of which the definition tells more: a Cast can be computed here."""
 STANDARDIZED = frozenset([QUANTIZE, DEQUANTIZE, "GridSample"])
 """Operators of com.microsoft that the standard took over as they are."""
-BODIES = "relayout.definition"
-"""The domain of the standard's definitions while they are spelled out."""
+BODIES = "relayout.definition"  # the domain of the standard's definitions while they are spelled out
 
 
 SOURCE_PASSES: Mapping[str, SourcePass] = {

@@ -60,12 +60,9 @@ GUARDS = {"ADD": 1.01e-5, "MAXIMUM": float("inf")}
 
 Of a maximum that is exact. A sum is off by as much as the number is beside the root.
 """
-TINY = 1e-30
-"""The least that such a square may be."""
-TOLERANCE = 1e-5
-"""How far constants of an activation may be from those of its definition."""
-TO_READ_WEIGHTS = ("dynamic", "float16")
-"""Kinds of quantization that change weights alone."""
+TINY = 1e-30  # the least that such a square may be
+TOLERANCE = 1e-5  # how far constants of an activation may be from those of its definition
+TO_READ_WEIGHTS = ("dynamic", "float16")  # kinds of quantization that change weights alone
 STATIC = ("int8", "int16x8")
 """Kinds that change what is computed: the quantizer makes no integers of the state of a fused LSTM."""
 

@@ -14,15 +14,13 @@ from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs, all_nodes
 
-STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}
-"""Operator -> how many states it has."""
+STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}  # operator -> how many states it has
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
 """Operator -> how many gates it has, each with as many rows of the weights as the state has elements."""
 SEQUENCE, KERNEL, RECURRENT, BIAS, LENGTHS, HIDDEN, MEMORY, PEEPHOLE = range(8)
 """Operands. `KERNEL` are the weights of the sequence, `RECURRENT` those of the hidden state. Only an LSTM has the last
 two."""
-FEW_STEPS = 64
-"""Steps up to which a runtime without loops, and without a kernel for an LSTM, gets them one by one."""
+FEW_STEPS = 64  # steps up to which a runtime without loops, and without a kernel for an LSTM, gets them one by one
 
 
 DEFAULTS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
@@ -61,10 +59,8 @@ def activations_of(node: ir.Node, number: int) -> list[tuple[str, list[float]]]:
 
 REPEATS = frozenset(("Expand", "Split", "Tile"))
 """Operators whose results hold some elements of their first operand, or all of them several times."""
-JOINS = frozenset(("Add", "Concat", "Sub"))
-"""Operators that make zeros of zeros alone."""
-MOST_ZEROS = 1 << 20
-"""Elements up to which a constant is looked at."""
+JOINS = frozenset(("Add", "Concat", "Sub"))  # operators that make zeros of zeros alone
+MOST_ZEROS = 1 << 20  # elements up to which a constant is looked at
 
 
 def drop_zero_states(model: ir.Model) -> bool:
@@ -112,8 +108,7 @@ def has_few_steps(node: ir.Node) -> bool:
 
 
 VIEWS = ("Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
-LAST_STATE = 1
-"""The output that holds it."""
+LAST_STATE = 1  # the output that holds it
 
 
 def read_last_states(

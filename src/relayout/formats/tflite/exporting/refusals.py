@@ -30,10 +30,8 @@ class Refusals:
     """The operators of a model that cannot be written, gathered over all of its graphs."""
 
     def __init__(self) -> None:
-        self.reasons: dict[str, tuple[int, str]] = {}
-        """Operator and reason -> (how often, first place)."""
-        self.values: set[str] = set()
-        """The first outputs of the nodes that are refused."""
+        self.reasons: dict[str, tuple[int, str]] = {}  # operator and reason -> (how often, first place)
+        self.values: set[str] = set()  # the first outputs of the nodes that are refused
         self.open_extents: set[str] = set()
         """Extents known only at run time that stand in the way of a node: names, and expressions of names."""
 

@@ -15,8 +15,7 @@ FAMILIES = "relayout.formats.tflite.exporting.operators"
 that writes `exported.json` writes it."""
 
 Export = Callable[["NodeExport"], None]
-Key = tuple[str, str]
-"""Domain and operator."""
+Key = tuple[str, str]  # domain and operator
 
 
 class Unwritable(Exception):  # noqa: N818 - a verdict on one operator, collected into one UnsupportedError
@@ -33,8 +32,7 @@ class Unwritable(Exception):  # noqa: N818 - a verdict on one operator, collecte
         super().__init__(reason)
 
 
-REFUSAL = "relayout.refusal"
-"""The key of a node's meta: the `Unwritable` that says why it has no definition."""
+REFUSAL = "relayout.refusal"  # the key of a node's meta: the `Unwritable` that says why it has no definition
 
 
 class OpenExtentError(Unwritable):

@@ -29,8 +29,7 @@ from relayout.layout import Extent
 # result lies at `1 / float32(2 / 14)`, which is less than 7.
 
 HALF = 0.5
-TIE = 1e-6
-"""How far from the middle between two elements ONNX Runtime still sees a tie."""
+TIE = 1e-6  # how far from the middle between two elements ONNX Runtime still sees a tie
 
 
 def _rounded(least: float, *, includes: bool) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
@@ -109,14 +108,11 @@ def stays_exact(scale: float) -> bool:
     return scale == int(scale) and Fraction(float(np.float32(1) / np.float32(scale))) >= Fraction(1, int(scale))
 
 
-SIZES = 3
-"""The operand of a Resize that holds sizes."""
-POLICIES = {"not_larger": min, "not_smaller": max}
-"""Policy for the aspect ratio -> which factor all axes take."""
+SIZES = 3  # the operand of a Resize that holds sizes
+POLICIES = {"not_larger": min, "not_smaller": max}  # Policy for the aspect ratio -> which factor all axes take
 LARGER = {"not_larger": "MINIMUM", "not_smaller": "MAXIMUM"}
 """Policy for the aspect ratio -> the builtin that finds that factor."""
-DOUBLED = 2.0
-"""From this scale on no extent stays."""
+DOUBLED = 2.0  # from this scale on no extent stays
 
 
 class Factors:

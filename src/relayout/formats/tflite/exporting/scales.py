@@ -20,8 +20,7 @@ MOVING = frozenset(
     | {"SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
 """Operators whose results hold elements of their first operand, whatever these mean."""
-JOINING = frozenset({"Concat"})
-"""Those of which this is true of all operands."""
+JOINING = frozenset({"Concat"})  # those of which this is true of all operands
 
 
 def dequantizer_of(value: ir.Value) -> ir.Node | None:

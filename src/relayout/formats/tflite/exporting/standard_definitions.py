@@ -20,10 +20,8 @@ from relayout.formats.tflite.exporting.builder import require_few
 from relayout.formats.tflite.exporting.definition_body import DefinitionBody, definition_by
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 
-LARGEST = 1 << 24
-"""Elements of a matrix up to which a transform is written."""
-AXIS_AS_OPERAND = 20
-"""The version of the standard from which on the axis of a DFT is an operand."""
+LARGEST = 1 << 24  # elements of a matrix up to which a transform is written
+AXIS_AS_OPERAND = 20  # the version of the standard from which on the axis of a DFT is an operand
 
 
 def _dft(body: DefinitionBody) -> None:

@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.exporting.definition_body import TO_FLOAT, DefinitionBody
 
-MOST = 1 << 20
-"""Differences of a row from all support vectors, each of its features, up to which a kernel takes them."""
-FIRST = 12
-"""The first opset that has GreaterOrEqual and ArgMax as they are used."""
+MOST = 1 << 20  # differences of a row from all support vectors, each of its features, up to which a kernel takes them
+FIRST = 12  # the first opset that has GreaterOrEqual and ArgMax as they are used
 
 
 def _kernel(body: DefinitionBody) -> tuple[str, int] | None:

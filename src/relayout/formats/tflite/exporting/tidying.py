@@ -108,8 +108,7 @@ def whole_slice(draft: Draft, tensor: DraftTensor) -> DraftOperator:
 # QUANTIZE(RSQRT(DEQUANTIZE(x)))       ->  RSQRT(x), on integers
 # SELECT_V2(RESHAPE(c, [n 1 1]), a, b) ->  SELECT(c, a, b), which chooses whole rows
 
-LEAST = -128
-"""The least integer of 8 bits: where it means 0, no number is below 0."""
+LEAST = -128  # the least integer of 8 bits: where it means 0, no number is below 0
 
 
 def recognise(
@@ -375,12 +374,10 @@ def separate_operands(draft: Draft) -> None:
     draft.operators = operators
 
 
-SHAPE = 1
-"""Place of the new shape among the operands of RESHAPE."""
+SHAPE = 1  # place of the new shape among the operands of RESHAPE
 MOVERS = frozenset({"RESHAPE", "REVERSE_V2", "SLICE", "STRIDED_SLICE", "TRANSPOSE"})
 """Builtins that move elements of their first operand, of integers as of real numbers."""
-MOVED = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
-"""Integers that they move."""
+MOVED = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)  # integers that they move
 REQUANTIZED = {
     TensorType.INT8: MOVED,
     TensorType.UINT8: MOVED,

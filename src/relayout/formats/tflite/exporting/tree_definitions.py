@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.exporting.definition_body import TO_FLOAT, DefinitionBody
 
-DEEPEST = 128
-"""Levels of the deepest trees that are written: each level is some operators."""
+DEEPEST = 128  # levels of the deepest trees that are written: each level is some operators
 LEAF = "LEAF"
-FIRST = 12
-"""The first opset that has LessOrEqual."""
+FIRST = 12  # the first opset that has LessOrEqual
 LESS = ("BRANCH_LT", "BRANCH_GTE")
 """Comparisons that Less decides; where a model has others, too, LessOrEqual does with the next smaller number."""
 MEMBER = "BRANCH_MEMBER"
@@ -46,10 +44,8 @@ class Trees:
         self.comparison = "Less" if {*modes} - {LEAF} <= {*LESS} else "LessOrEqual"
         self.features: list[int] = []
         self.thresholds: list[float] = []
-        self.children: list[tuple[int, int]] = []
-        """Where the comparison holds, and where not."""
-        self.missing: list[bool] = []
-        """True where a missing number goes as if the comparison held."""
+        self.children: list[tuple[int, int]] = []  # where the comparison holds, and where not
+        self.missing: list[bool] = []  # True where a missing number goes as if the comparison held
         self.weights: list[NDArray[np.float32] | None] = []
         """Of a leaf, for each target; NaN where it says nothing of one."""
         self.roots: list[int] = []
@@ -426,8 +422,7 @@ class EnsembleLists(NamedTuple):
     leaf_targets: Sequence[int]
     leaf_weights: NDArray[np.float32]
     roots: Sequence[int]
-    members: list[list[np.float32]]
-    """Of each node the numbers that it compares with: several of a set."""
+    members: list[list[np.float32]]  # of each node the numbers that it compares with: several of a set
 
     @staticmethod
     def of(node: ir.Node, targets: int) -> "EnsembleLists | None":

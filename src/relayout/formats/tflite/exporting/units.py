@@ -36,8 +36,7 @@ class UnitNodes(NamedTuple):
     kernel: tuple[float, int] | None = None
 
 
-QuantizedUnits = Mapping[ir.Node, UnitNodes]
-"""Operator -> its unit, for the operators that run on integers."""
+QuantizedUnits = Mapping[ir.Node, UnitNodes]  # operator -> its unit, for the operators that run on integers
 
 
 # The tensors that the kernels of quantized units write.
@@ -55,8 +54,7 @@ class UnitResults:
         self.draft, self.integers, self.runtime = draft, integers, runtime
         self.before: dict[ir.Value, DraftTensor] = {}
         """Output of a unit's node -> what its kernel gives, before a QUANTIZE."""
-        self.unread: dict[ir.Value, DraftTensor] = {}
-        """Output of a unit's node that nobody reads -> its integers."""
+        self.unread: dict[ir.Value, DraftTensor] = {}  # output of a unit's node that nobody reads -> its integers
 
     def of(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
         """Return the tensor that a unit's kernel writes for an output of its node."""
@@ -132,8 +130,7 @@ def _signed_offset(kind: TensorType) -> int:
 
 # The real numbers that a DequantizeLinear makes of integers, where no kernel reads the integers themselves.
 
-UNSCALED = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT16)
-"""Integers that no DEQUANTIZE takes."""
+UNSCALED = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT16)  # integers that no DEQUANTIZE takes
 DEQUANTIZED = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.INT4, ir.DataType.FLOAT16)
 """Types that DEQUANTIZE has kernels for."""
 

@@ -21,11 +21,9 @@ from relayout.formats.onnx.shape_vectors import MOVES
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.extents import divided, product, shifted
 
-MAX_ELEMENTS = 64
-"""Shapes are short; what is longer is data."""
+MAX_ELEMENTS = 64  # shapes are short; what is longer is data
 
-MAX_STEPS = 200
-"""Nodes to look at for one tensor."""
+MAX_STEPS = 200  # nodes to look at for one tensor
 
 _INTEGERS = (ir.DataType.INT32, ir.DataType.INT64)
 _NUMBERS = (*_INTEGERS, ir.DataType.BOOL, ir.DataType.FLOAT)

@@ -31,16 +31,12 @@ from relayout.light_dataclass import dataclass
 #
 #     pads = (4 - (h + 8) % 4) % 4 + 4, crops = (4 - (h + 8) % 4) % 4: the difference is 4
 
-MAX_ELEMENTS = 64
-"""Shapes and margins are short."""
-MAX_DEPTH = 64
-"""Operators behind one another to look at."""
+MAX_ELEMENTS = 64  # shapes and margins are short
+MAX_DEPTH = 64  # operators behind one another to look at
 
 INTEGERS = (TensorType.INT32, TensorType.INT64)
-MAX_TERMS = 16
-"""Unknowns in one sum."""
-Elements = npt.NDArray[np.object_]
-"""A tensor of sums."""
+MAX_TERMS = 16  # Unknowns in one sum
+Elements = npt.NDArray[np.object_]  # a tensor of sums
 
 
 class Sum(NamedTuple):
@@ -201,12 +197,9 @@ _RULES: dict[str, Callable[[Sums, Operator, Table], Elements]] = {
 
 
 CONVOLUTIONS = ("CONV_2D", "DEPTHWISE_CONV_2D")
-MARGINS = 2
-"""The operand that says what is padded, or cut off."""
-IMAGE = 4
-"""The rank of what a convolution reads."""
-Border = tuple[tuple[int, int], ...]
-"""What is added before and behind each axis."""
+MARGINS = 2  # the operand that says what is padded, or cut off
+IMAGE = 4  # the rank of what a convolution reads
+Border = tuple[tuple[int, int], ...]  # what is added before and behind each axis
 
 
 def dilated(model: Model) -> Model:

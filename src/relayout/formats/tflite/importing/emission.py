@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 # The shape and type of a node's result, where the translation that emits the node does not state them.
 
-_FIRST, _LAST = -(2**63), 2**63 - 1
-"""Bounds of a Slice before the first and past the last element."""
+_FIRST, _LAST = -(2**63), 2**63 - 1  # bounds of a Slice before the first and past the last element
 
 Operands = Sequence[ir.Value]
 Attributes = Mapping[str, Any]

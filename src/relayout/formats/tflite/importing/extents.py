@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 from relayout.formats.tflite.importing.builder import Dim
 
-MAX_EXPRESSION = 80
-"""Characters of a name that is an expression; beyond that a dimension is just unknown."""
+MAX_EXPRESSION = 80  # characters of a name that is an expression; beyond that a dimension is just unknown
 
 _CEILING = re.compile(r"ceil\((\w+|\([^()]+\))/(\d+)\)")
 _MULTIPLE = re.compile(r"(\d+)\*(\w+(?:\([^()]*\))?|\(.+\))")

@@ -24,8 +24,7 @@ StandIns = Mapping[str, Mapping[ir.DataType, ir.DataType]]
 """ONNX operator -> the element types that it is not written with -> the types that stand in for them, between Casts."""
 
 
-AS_IN_FILE = "types of the file"
-"""What holds of every file: its tensors have the types that it states."""
+AS_IN_FILE = "types of the file"  # what holds of every file: its tensors have the types that it states
 
 
 class FilePass(NamedTuple):
@@ -73,5 +72,4 @@ def on_use(module: str, name: str) -> Alternative:
     return written
 
 
-LITERAL = ImportPasses()
-"""Nothing but the literal translation."""
+LITERAL = ImportPasses()  # nothing but the literal translation

@@ -56,11 +56,9 @@ class SubgraphRewriting:
         return index
 
 
-CUSTOM = "CUSTOM "
-"""The beginning of a custom operator's name, before its own."""
+CUSTOM = "CUSTOM "  # the beginning of a custom operator's name, before its own
 
-MOST_ENDS = 300
-"""Characters of names that an error proposes for `--outputs`."""
+MOST_ENDS = 300  # characters of names that an error proposes for `--outputs`
 
 COMPILED = {f"{CUSTOM}{name}": None for name in ("edgetpu-custom-op", "ethos-u")}
 """Operators that hold the program of an accelerator, in which nothing can be converted."""

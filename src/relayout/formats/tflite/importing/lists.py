@@ -24,16 +24,14 @@ from relayout.light_dataclass import dataclass
 PREFIX = "CUSTOM FlexTensorList"
 EMPTY = "CUSTOM FlexEmptyTensorList"
 
-_Place = tuple[int, int]
-"""A subgraph, and a tensor of it."""
+_Place = tuple[int, int]  # a subgraph, and a tensor of it
 
 _INDICES = (TensorType.INT32, TensorType.INT64)
 
 GIVEN = {"FromTensor": (0, 1), "PushBack": (1, 0), "SetItem": (2, 0)}
 """Operator -> its operand that is a row, or all of them, and how many axes that has before a row's."""
 
-TAKEN = {"Gather": (0, 1), "GetItem": (0, 0), "PopBack": (1, 0), "Stack": (0, 1)}
-"""The same of results."""
+TAKEN = {"Gather": (0, 1), "GetItem": (0, 0), "PopBack": (1, 0), "Stack": (0, 1)}  # the same of results
 
 SHAPES = {"FromTensor": 1, "Gather": 2, "GetItem": 2, "PopBack": 1, "Reserve": 0, "Stack": 1}
 """Operator -> the operand that tells what is known of a row's shape."""

@@ -29,8 +29,7 @@ from relayout.layout import perm as perms
 MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
 """Quantized types on which a data movement may act directly, unless ONNX Runtime's kernel takes fewer."""
 
-BYTES_ONLY = (TensorType.INT8, TensorType.UINT8)
-"""Quantized types that ONNX Runtime's Pad, MaxPool and Resize take."""
+BYTES_ONLY = (TensorType.INT8, TensorType.UINT8)  # quantized types that ONNX Runtime's Pad, MaxPool and Resize take
 
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 
@@ -42,8 +41,7 @@ class Operation(Emission):
     """A TFLite operator and its place in the ONNX graph."""
 
     INT64 = ir.DataType.INT64
-    folds_borders = False
-    """Whether a PAD may become the border of the windows that slide over it."""
+    folds_borders = False  # whether a PAD may become the border of the windows that slide over it
 
     # What the file says.
 

@@ -22,8 +22,7 @@ from relayout.formats.tflite.importing.variables import Handle, Variables
 
 State = Literal["zero", "io"]
 
-Given = ir.Value | Handle
-"""What stands behind a tensor: a value, or what a resource tensor refers to."""
+Given = ir.Value | Handle  # what stands behind a tensor: a value, or what a resource tensor refers to
 
 
 class Choices(NamedTuple):
@@ -55,11 +54,9 @@ class Choices(NamedTuple):
     dims: Mapping[str, int] = {}
 
 
-AS_IT_IS = Choices()
-"""The whole file, literally."""
+AS_IT_IS = Choices()  # the whole file, literally
 
-NO_TRANSLATION = "no translation"
-"""The reason that goes without saying."""
+NO_TRANSLATION = "no translation"  # the reason that goes without saying
 
 Answer = TypeVar("Answer")
 

@@ -28,8 +28,7 @@ of the documents, says which of them does; what it does not know is looked for i
 
 Translation = Callable[["Operation"], None]
 
-ANY_OPSET = 1
-"""For `texts`: in any opset."""
+ANY_OPSET = 1  # for `texts`: in any opset
 
 
 class Entry(NamedTuple):

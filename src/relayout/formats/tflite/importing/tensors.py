@@ -51,8 +51,7 @@ _SIZING: dict[str, tuple[int, ...]] = {
 }
 """Operator -> the operands whose elements decide the extents of its results."""
 
-_OF_SHAPES = ("RANK", "SHAPE")
-"""Operators whose results depend on shapes alone."""
+_OF_SHAPES = ("RANK", "SHAPE")  # operators whose results depend on shapes alone
 
 
 class Placeholders:
@@ -102,11 +101,9 @@ _AXES = {4: {1: "height", 2: "width", 3: "channels"}, 5: {1: "depth", 2: "height
 _FIRST_OPSET = dict.fromkeys((TensorType.INT16, *FEW_BITS), 21)
 """From which opset on QuantizeLinear and DequantizeLinear take a type."""
 
-_BLOCKS_OPSET = 21
-"""From which opset on DequantizeLinear takes blocks."""
+_BLOCKS_OPSET = 21  # from which opset on DequantizeLinear takes blocks
 
-DEFAULT_OPSET = 18
-"""What is written unless the model needs more: the most runtimes read it."""
+DEFAULT_OPSET = 18  # what is written unless the model needs more: the most runtimes read it
 
 
 def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
@@ -462,8 +459,7 @@ SPATIAL = frozenset(("AVERAGE_POOL_2D", "CONV_2D", "DEPTHWISE_CONV_2D", "L2_POOL
 ELEMENTWISE = frozenset(("ADD", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MUL", "RELU", "RELU6", "SUB", "TANH"))
 """Operators that take any order of axes, as far as `leads_to_spatial` looks through them."""
 
-FAR = 4
-"""Elementwise operators through which it looks."""
+FAR = 4  # elementwise operators through which it looks
 
 
 class Flow:

@@ -15,8 +15,7 @@ from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.spelled_out import Variable
 from relayout.layout.stored_as import INITIAL
 
-MAX_INITIAL = 4096
-"""Elements of an initial value that goes into the metadata."""
+MAX_INITIAL = 4096  # elements of an initial value that goes into the metadata
 
 
 class Handle(NamedTuple):
@@ -43,15 +42,12 @@ class Variables:
         self.current: dict[str, ir.Value] = {}
         self.initial: dict[str, str] = {}
         self.inputs: dict[str, ir.Value] = {}
-        self.read: set[str] = set()
-        """Names of variables that an operator reads."""
-        self.changed: set[str] = set()
-        """Names of variables that a run assigns to, besides what sets them up."""
+        self.read: set[str] = set()  # names of variables that an operator reads
+        self.changed: set[str] = set()  # names of variables that a run assigns to, besides what sets them up
         self._names: dict[str, str] = {}
         self._in_runs: Collection[str] | None = None
         """The names of variables that runs assign to, once they were asked for."""
-        self._set_up: Collection[str] | None = None
-        """Those names while variables are set up; None at all other times."""
+        self._set_up: Collection[str] | None = None  # those names while variables are set up; None at all other times
         self._begun: dict[str, tuple[ir.Value, ir.TensorProtocol]] = {}
         """Variable -> its value at the beginning, and the constant that this is: known to nobody until the end."""
 

@@ -7,14 +7,11 @@ from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import Dim
 from relayout.formats.tflite.importing.extents import MAX_EXPRESSION, shifted, shrunk
 
-TO_FIRST = (0, 3, 1, 2)
-"""`n h w c -> n c h w`; the same permutation takes a kernel from `o h w i` to `o i h w`."""
+TO_FIRST = (0, 3, 1, 2)  # `n h w c -> n c h w`; the same permutation takes a kernel from `o h w i` to `o i h w`
 
-TO_LAST = (0, 2, 3, 1)
-"""`n c h w -> n h w c`."""
+TO_LAST = (0, 2, 3, 1)  # `n c h w -> n h w c`
 
-TO_FIRST_3D, TO_LAST_3D = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)
-"""`n d h w c -> n c d h w`, and back."""
+TO_FIRST_3D, TO_LAST_3D = (0, 4, 1, 2, 3), (0, 2, 3, 4, 1)  # `n d h w c -> n c d h w`, and back
 
 
 class Border(NamedTuple):

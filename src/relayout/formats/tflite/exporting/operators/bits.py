@@ -11,8 +11,7 @@ from relayout.formats.tflite.exporting.kernel_types import stored_type
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
-WIDE = (TensorType.INT64, TensorType.UINT64)
-"""Integers of which LiteRT has BITWISE_XOR and shifts for halves only."""
+WIDE = (TensorType.INT64, TensorType.UINT64)  # integers of which LiteRT has BITWISE_XOR and shifts for halves only
 WIDTH = {
     TensorType.INT8: 8,
     TensorType.UINT8: 8,

@@ -44,8 +44,7 @@ SHRINKS = np.zeros(3, np.int32), np.zeros(2, np.int32)
 WHILE keeps the extents of its results, unless it sees in one round that some differ. What goes from 0 to 1 along its
 first axis it takes for a number and one element: a list that begins with nothing would have one row in all rounds.
 """
-MOST_ROUNDS = np.iinfo(np.int32).max
-"""Rounds that are counted; a Loop of more has no limit but its condition."""
+MOST_ROUNDS = np.iinfo(np.int32).max  # rounds that are counted; a Loop of more has no limit but its condition
 
 
 @exporter("If")
@@ -106,16 +105,14 @@ class _Loop:
         self.captured = outer_values(self.body)
         self.open = [value for value in self.scanned if not self._is_static(value)]
         self.has_condition = not is_unconditional(op.node)
-        self.most = op.constant(0)
-        """How many rounds there are, where that is known."""
+        self.most = op.constant(0)  # how many rounds there are, where that is known
         if self.most is not None and int(self.most.reshape(-1)[0]) > MOST_ROUNDS and self.has_condition:
             self.most = None
         self.has_limit = self.most is not None or (op.has(0) and op.constant(0) is None) or not self.has_condition
         self.carries_most = self.has_limit and self.most is None
         counter = self.body.inputs[0]
         self.has_number = self.has_limit or bool(self.open) or bool(counter.uses()) or counter.is_graph_output()
-        self.grows = bool(self.scanned)
-        """True if anything has other extents after a round."""
+        self.grows = bool(self.scanned)  # True if anything has other extents after a round
 
     @property
     def first(self) -> int:

@@ -19,8 +19,7 @@ from relayout.formats.tflite.exporting.scales import dequantizer_of
 #
 # y[n d h w o]  =  sum over t of  Conv2D(x[n (stride · d + dilation · t) h w c], kernel[t])
 
-BY_IMAGES = "relayout.by_images"
-"""The key of a node's meta: it is written as such a sum."""
+BY_IMAGES = "relayout.by_images"  # the key of a node's meta: it is written as such a sum
 
 
 def _write_by_images(

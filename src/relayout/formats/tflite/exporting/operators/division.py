@@ -130,8 +130,7 @@ def _power_of_halves(op: NodeExport, base: DraftTensor, halves: int) -> DraftTen
     return op.div(1.0, result) if halves < 0 else result
 
 
-POWER_BITS = 6
-"""Bits of the exponents up to which a power other than of 0, 1 and -1 fits into 64 bits."""
+POWER_BITS = 6  # bits of the exponents up to which a power other than of 0, 1 and -1 fits into 64 bits
 
 
 def _integer_power(op: NodeExport, base: DraftTensor, exponent: DraftTensor) -> DraftTensor:

@@ -15,10 +15,8 @@ from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 # Operators that make tensors, and small ones of linear algebra.
 
-LARGEST_MATRIX = 5
-"""Rows of a matrix up to which its determinant is written out."""
-EXACT = 256
-"""Products of bytes whose sum single precision holds exactly."""
+LARGEST_MATRIX = 5  # rows of a matrix up to which its determinant is written out
+EXACT = 256  # products of bytes whose sum single precision holds exactly
 
 
 @exporter("EyeLike")
@@ -94,10 +92,8 @@ def _centered(op: NodeExport, slot: int) -> DraftTensor:
 
 
 UNIFORM, NORMAL = "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"
-LIMIT = 1 << 31
-"""Seeds and extents are below it."""
-RATIO, TRAINING = 1, 2
-"""Operands of Dropout."""
+LIMIT = 1 << 31  # seeds and extents are below it
+RATIO, TRAINING = 1, 2  # operands of Dropout
 
 
 @exporter("RandomUniform", "RandomUniformLike")

@@ -26,12 +26,9 @@ MOVING = frozenset(["Cast", "Expand", "Gather", "GatherElements"])
 SLICE_UPDATE = "DYNAMIC_UPDATE_SLICE"
 UPDATED = frozenset([TensorType.FLOAT32, TensorType.INT32, TensorType.INT64, TensorType.INT8, TensorType.BOOL])
 """Types that it takes."""
-MOST_PAIRS = 1 << 22
-"""Pairs of an update and an element up to which every update is held against every element."""
-MOST_FOLLOWED = 8
-"""Producers in a row that are asked whether they give negative numbers."""
-PLACES = ("ArgMax", "ArgMin", "NonZero", "Shape", "Size")
-"""Operators whose integers count from 0."""
+MOST_PAIRS = 1 << 22  # pairs of an update and an element up to which every update is held against every element
+MOST_FOLLOWED = 8  # producers in a row that are asked whether they give negative numbers
+PLACES = ("ArgMax", "ArgMin", "NonZero", "Shape", "Size")  # operators whose integers count from 0
 BUILTINS = {"Gather": "GATHER", "GatherND": "GATHER_ND"}
 """Operator -> the builtin that it is, but for places that count from the end."""
 REDUCTIONS = {"mul": ("MUL", "REDUCE_PROD"), "max": ("MAXIMUM", "REDUCE_MAX"), "min": ("MINIMUM", "REDUCE_MIN")}

@@ -33,8 +33,7 @@ from relayout.light_dataclass import dataclass
 # The bytes are the weights of each step's FULLY_CONNECTED, as in the file. As real numbers they give others: where no
 # gate keeps a state, each step adds to the distance.
 
-FRONT = ("Identity", "Reshape", "Unsqueeze")
-"""Operators that put an axis of one element before a matrix."""
+FRONT = ("Identity", "Reshape", "Unsqueeze")  # operators that put an axis of one element before a matrix
 PRODUCT = "FULLY_CONNECTED"
 
 
@@ -114,10 +113,8 @@ def _behind_views(value: ir.Value | None) -> ir.Value | None:
 
 # Products by weights of a few bits, with a scale for each block of a row.
 
-PACKED, SCALES, ZEROS, ORDER, BIAS = range(1, 6)
-"""Operands of MatMulNBits."""
-STORED = {bits: kind for kind, bits in BITS.items()}
-"""Bits of an integer -> the type that holds it in the file."""
+PACKED, SCALES, ZEROS, ORDER, BIAS = range(1, 6)  # operands of MatMulNBits
+STORED = {bits: kind for kind, bits in BITS.items()}  # bits of an integer -> the type that holds it in the file
 
 
 @exporter("MatMulNBits", domain="com.microsoft")

@@ -12,8 +12,7 @@ from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
-SEVERAL_AXES = 13
-"""The version of ONNX before which Softmax runs over all axes from one on."""
+SEVERAL_AXES = 13  # the version of ONNX before which Softmax runs over all axes from one on
 
 
 @exporter("Softmax")

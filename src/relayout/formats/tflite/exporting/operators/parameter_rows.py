@@ -17,8 +17,7 @@ from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.kernel_types import kernel_type
 from relayout.formats.tflite.exporting.node import NodeExport
 
-SMALL = 1 << 12
-"""Elements up to which rows are held as an array."""
+SMALL = 1 << 12  # elements up to which rows are held as an array
 
 
 class ParameterRows(NamedTuple):

@@ -25,13 +25,11 @@ from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritab
 
 # Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima.
 
-MOST = 128
-"""Elements of a window up to which it is written so."""
+MOST = 128  # elements of a window up to which it is written so
 
 
 BYTES = (TensorType.INT8, TensorType.UINT8)
-POOLED = (*BYTES, TensorType.INT16, TensorType.FLOAT32)
-"""Types that MAX_POOL_2D takes."""
+POOLED = (*BYTES, TensorType.INT16, TensorType.FLOAT32)  # types that MAX_POOL_2D takes
 
 
 class Sliding(NamedTuple):

@@ -50,8 +50,7 @@ class Gates(NamedTuple):
     number: int
 
 
-SIGMOID_TANH = (Gates(0, 3), Gates(3, 1))
-"""The gates of an LSTM by their activations."""
+SIGMOID_TANH = (Gates(0, 3), Gates(3, 1))  # the gates of an LSTM by their activations
 
 
 class Direction(NamedTuple):

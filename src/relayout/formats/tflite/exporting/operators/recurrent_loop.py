@@ -48,31 +48,21 @@ from relayout.layout.stored_as import BATCH_FIRST
 LOOP, STEPS, GROWS = "relayout.loop", "relayout.steps", "relayout.grows"
 """The keys of a node's meta: how many steps a round of its loop takes, 0 if it is none; its steps take less time than a
 kernel for all of them; its runtime cannot write a result into a list, and adds it to one."""
-SINCE = 14
-"""The version of ONNX from which on recurrent operators have the attribute `layout`."""
-NEWEST_BUILTIN = "DYNAMIC_UPDATE_SLICE"
-"""The builtin of a loop that the newest runtimes alone have."""
-MOST_STEPS = 1024
-"""Steps up to which a sequence is written one by one."""
-ROUND = (8, 7, 6, 5)
-"""How many steps a round may take."""
-LIGHT = 1 << 16
-"""Bytes of a step's weights up to which a round takes several steps: each of these has a copy of them."""
+SINCE = 14  # the version of ONNX from which on recurrent operators have the attribute `layout`
+NEWEST_BUILTIN = "DYNAMIC_UPDATE_SLICE"  # the builtin of a loop that the newest runtimes alone have
+MOST_STEPS = 1024  # steps up to which a sequence is written one by one
+ROUND = (8, 7, 6, 5)  # how many steps a round may take
+LIGHT = 1 << 16  # bytes of a step's weights up to which a round takes several steps: each of these has a copy of them
 NARROW = 1 << 16
 """Bytes of a step's weights below which the kernel takes less time for a row of open length than nested loops."""
 CACHES = 3 << 19
 """Bytes of all steps, their weights and operators, from which on a loop is written: out of the caches they are slow."""
-GATE = 7 << 9
-"""Bytes of the operators of one gate in one step."""
+GATE = 7 << 9  # bytes of the operators of one gate in one step
 FLOAT_BYTES = np.dtype(np.float32).itemsize
-COPIES = 220 << 10
-"""Bytes of results of which the copies take as long as the start of one more loop."""
-BLOCK = 16
-"""Rounds of a block of results of open length."""
-MOST_ZEROS = 1 << 12
-"""Zeros up to which a list of results lies in the file."""
-PARAMETERS = (RECURRENT, BIAS, PEEPHOLE)
-"""Operands of a recurrent node that a step reads."""
+COPIES = 220 << 10  # bytes of results of which the copies take as long as the start of one more loop
+BLOCK = 16  # rounds of a block of results of open length
+MOST_ZEROS = 1 << 12  # zeros up to which a list of results lies in the file
+PARAMETERS = (RECURRENT, BIAS, PEEPHOLE)  # operands of a recurrent node that a step reads
 Step = Callable[
     [Sequence[DraftTensor], list[DraftTensor], DraftTensor | None, DraftTensor | int],
     tuple[DraftTensor, list[DraftTensor]],

@@ -25,13 +25,10 @@ from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 # NonMaxSuppression: one NON_MAX_SUPPRESSION_V4 for each image and class.
 
-MOST = 512
-"""Images times classes for which it is written."""
+MOST = 512  # images times classes for which it is written
 
-MOST_SELECTED = 2**31 - 1
-"""The largest number of boxes that is selected."""
-FAR = 1e7
-"""A coordinate that no box has: whole numbers next to it are still told apart."""
+MOST_SELECTED = 2**31 - 1  # the largest number of boxes that is selected
+FAR = 1e7  # a coordinate that no box has: whole numbers next to it are still told apart
 
 
 @exporter("NonMaxSuppression")
@@ -126,10 +123,8 @@ def _corners(op: NodeExport, boxes: DraftTensor) -> DraftTensor:
     return op.concat([op.sub(y, half[0]), op.sub(x, half[1]), op.add(y, half[0]), op.add(x, half[1])], -1)
 
 
-TAPS = 4
-"""Samples of a bin that may weigh on an element: three, and one more for what is rounded."""
-LEAST_STEP = 1e-6
-"""A distance between samples for regions without any."""
+TAPS = 4  # samples of a bin that may weigh on an element: three, and one more for what is rounded
+LEAST_STEP = 1e-6  # a distance between samples for regions without any
 
 
 class _Side(NamedTuple):

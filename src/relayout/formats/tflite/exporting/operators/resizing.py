@@ -37,8 +37,7 @@ from relayout.formats.tflite.exporting.resize_factors import (
 
 CUBIC_TAPS = (-1, 0, 1, 2)
 FLOAT = TensorType.FLOAT32
-REACH = {"linear": 1.0, "cubic": 2.0}
-"""Mode -> how far an element weighs, in elements of the smaller image."""
+REACH = {"linear": 1.0, "cubic": 2.0}  # mode -> how far an element weighs, in elements of the smaller image
 
 
 def resized_along(
@@ -267,8 +266,7 @@ def _rounded(op: NodeExport, place: DraftTensor, rounding: str) -> DraftTensor:
     return op.add(below, op.cast(goes_up, TensorType.FLOAT32))
 
 
-CROPPED = "tf_crop_and_resize"
-"""The coordinates of a region of the image."""
+CROPPED = "tf_crop_and_resize"  # the coordinates of a region of the image
 PLAIN = NearestBuiltin(False, False)
 LINEAR = {
     "half_pixel": NearestBuiltin(False, True),

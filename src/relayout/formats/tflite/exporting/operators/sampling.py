@@ -12,8 +12,7 @@ from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
-CUBIC = -0.75
-"""The coefficient of GridSample's cubic weights."""
+CUBIC = -0.75  # the coefficient of GridSample's cubic weights
 
 
 class Tap(NamedTuple):
@@ -137,8 +136,7 @@ class _Sampling:
 #
 # What lies at the places is gathered, four neighbours of each with their weights; the sum is a product.
 
-OFFSETS, BIAS, MASK = 2, 3, 4
-"""Operands of a DeformConv."""
+OFFSETS, BIAS, MASK = 2, 3, 4  # operands of a DeformConv
 
 
 @exporter("DeformConv")

@@ -18,10 +18,8 @@ from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 # new[i]        no row before row i is its equal
 # rank[i]       the number of new rows that come before row i
 
-MOST = 1 << 24
-"""Comparisons of elements up to which it is written."""
-ELEMENTS = (0, 3)
-"""The axes of what lies at a place, `front i j back`: those before and behind the axis."""
+MOST = 1 << 24  # comparisons of elements up to which it is written
+ELEMENTS = (0, 3)  # the axes of what lies at a place, `front i j back`: those before and behind the axis
 
 
 def unique_rows(

@@ -41,8 +41,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
 )
 from relayout.formats.tflite.spelled_out import KEPT, STATES
 
-INPUT, OUTPUT, FORGET, CELL = range(4)
-"""The gates, in ONNX's order."""
+INPUT, OUTPUT, FORGET, CELL = range(4)  # the gates, in ONNX's order
 BUILTIN_ORDER = (INPUT, FORGET, CELL, OUTPUT)
 PEEPING = (INPUT, FORGET, OUTPUT)
 ACTIVATIONS = {"tanh": ActivationFunctionType.TANH, "relu": ActivationFunctionType.RELU}

@@ -11,11 +11,9 @@ from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.window import bordered
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
-MOST_PADDED = 5
-"""Axes that PADV2 takes."""
+MOST_PADDED = 5  # axes that PADV2 takes
 
-END = (1 << 31) - 1
-"""The largest int32: an end that no axis reaches."""
+END = (1 << 31) - 1  # the largest int32: an end that no axis reaches
 
 
 @exporter("Split")
@@ -194,8 +192,7 @@ def _in_32_bits(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
     return op.cast(bounded, TensorType.INT32)
 
 
-BETWEEN = 1e-4
-"""How far apart two numbers may be that are one integer, as a part of its scale."""
+BETWEEN = 1e-4  # how far apart two numbers may be that are one integer, as a part of its scale
 
 
 @exporter("Pad")

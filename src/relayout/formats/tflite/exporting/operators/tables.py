@@ -14,12 +14,9 @@ from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 NAN_IS_A_KEY = 4
 """The version of the domain from which on a key that is not a number is found: before, it is equal to nothing."""
-SPARSE = 4
-"""How many times as many rows as keys a table may have in which each integer has its place."""
-FEW = 1 << 10
-"""Rows that such a table may have in any case."""
-MOST = 1 << 28
-"""Pairs of an element and a key that are compared."""
+SPARSE = 4  # how many times as many rows as keys a table may have in which each integer has its place
+FEW = 1 << 10  # rows that such a table may have in any case
+MOST = 1 << 28  # pairs of an element and a key that are compared
 
 
 class Table(NamedTuple):

@@ -86,12 +86,10 @@ def _transform(op: Operation, axes: int, inverse: int) -> None:
     result_pairs(op, x)
 
 
-MOST_SAMPLES, MOST_BANDS = 1 << 16, 1 << 12
-"""Of a window; of a bank of filters, and of its cosines."""
+MOST_SAMPLES, MOST_BANDS = 1 << 16, 1 << 12  # of a window; of a bank of filters, and of its cosines
 MOST_FREQUENCIES = 1 << 20
 """Of a spectrum that Mfcc reads: the next power of two above any window of sound, and a bound for damaged files."""
-FLOOR = 1e-12
-"""What a band has at least."""
+FLOOR = 1e-12  # what a band has at least
 MELS, CORNER = 1127, 700
 """Of the mel scale, `MELS · ln(1 + hertz / CORNER)`: how many the ratio's logarithm is, and hertz of its corner."""
 

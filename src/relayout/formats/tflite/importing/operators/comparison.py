@@ -20,11 +20,9 @@ from relayout.formats.tflite.importing.registry import each_operator, operator
 from relayout.formats.tflite.importing.tensors import fixed_point
 from relayout.formats.tflite.same_operators import COMPARISONS
 
-TEXTS_FROM = 19
-"""The opset from which on Equal compares texts."""
+TEXTS_FROM = 19  # the opset from which on Equal compares texts
 
-STEPS = 256
-"""Of the kernels' fixed point: so many to 1."""
+STEPS = 256  # of the kernels' fixed point: so many to 1
 
 _LIMITS = {TensorType.INT8: (-128, 127), TensorType.UINT8: (0, 255), TensorType.INT16: (-32768, 32767)}
 

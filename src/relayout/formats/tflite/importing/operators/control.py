@@ -91,8 +91,7 @@ def changed_extents(op: Operation, states: Sequence[ir.Value], lasts: Sequence[i
     return {(k, axis) for k, axis in changed if isinstance(dims(states[k])[axis], int)}
 
 
-MAX_BRANCHES = 64
-"""Of one operator; each is an If inside the last."""
+MAX_BRANCHES = 64  # of one operator; each is an If inside the last
 
 _INT64 = ir.DataType.INT64
 

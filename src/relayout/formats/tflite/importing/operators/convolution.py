@@ -117,8 +117,7 @@ def depthwise_conv_2d(op: Operation) -> None:
     planar(op, *grouped(op, DEPTHWISE))
 
 
-DEPTHWISE = (3, 0, 1, 2)
-"""The perm of a depthwise kernel, `1 h w (c m) -> (c m) 1 h w`."""
+DEPTHWISE = (3, 0, 1, 2)  # the perm of a depthwise kernel, `1 h w (c m) -> (c m) 1 h w`
 
 
 def require_depthwise(op: Operation) -> None:

@@ -22,8 +22,7 @@ from relayout.light_dataclass import dataclass
 
 _FLOAT = ir.DataType.FLOAT
 _INT64 = ir.DataType.INT64
-_MOST = 100_000
-"""Detections; as many as the file says are padded to."""
+_MOST = 100_000  # Detections; as many as the file says are padded to
 
 
 @operator("CUSTOM TFLite_Detection_PostProcess")

@@ -123,8 +123,7 @@ def _extreme(op: Operation, reduction: str, start: str) -> None:
     op.result_stored(op.emit("Where", [op.each("Greater", _rows_of(op, into, y), zero), y, zero]))
 
 
-SUM, MEAN, SQRTN = 0, 1, 2
-"""How EMBEDDING_LOOKUP_SPARSE combines rows."""
+SUM, MEAN, SQRTN = 0, 1, 2  # how EMBEDDING_LOOKUP_SPARSE combines rows
 
 
 @operator("EMBEDDING_LOOKUP")

@@ -38,12 +38,9 @@ from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 _LAYER_NORM_FLOOR = 1e-8
-_NORMALIZED_STEP = 2**-10
-"""Of the integers that a gate's normalized sums are, before the weights of the normalization."""
-_STAGES = (0, 3, 1, 2)
-"""The file lists the scales of intermediate results in the order input, forget, cell, output."""
-_HIDDEN = 4
-"""The intermediate result after these: the output before its projection."""
+_NORMALIZED_STEP = 2**-10  # of the integers that a gate's normalized sums are, before the weights of the normalization
+_STAGES = (0, 3, 1, 2)  # the file lists the scales of intermediate results in the order input, forget, cell, output
+_HIDDEN = 4  # the intermediate result after these: the output before its projection
 
 
 class Operands(NamedTuple):

@@ -24,8 +24,7 @@ from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, pads, sl
 # versions of the operators: the first have points of rank 4.
 
 _MATRIX = (1, 4, 4)
-_MOST_PIXELS = 1 << 14
-"""Rows or columns of a crop."""
+_MOST_PIXELS = 1 << 14  # rows or columns of a crop
 
 
 def _require_floats(op: Operation) -> None:
@@ -163,11 +162,9 @@ def _turns(op: Operation, plane: ir.Value, ends: list[int], target: float) -> li
 
 
 _INT64 = ir.DataType.INT64
-_SAME, _VALID = 1, 2
-"""TfLitePadding; the schema counts otherwise."""
+_SAME, _VALID = 1, 2  # TfLitePadding; the schema counts otherwise
 
-_MOST = 1 << 16
-"""Rows or columns of a window, or between two windows."""
+_MOST = 1 << 16  # rows or columns of a window, or between two windows
 
 
 def _struct(op: Operation, count: int) -> list[int]:

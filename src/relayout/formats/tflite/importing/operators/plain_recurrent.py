@@ -32,8 +32,7 @@ from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 # A network that remembers what its filters saw.
 
-_STATE = 4
-"""The operand that is the state."""
+_STATE = 4  # the operand that is the state
 
 
 @operator("SVDF", options="SVDFOptions")

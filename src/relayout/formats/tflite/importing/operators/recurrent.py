@@ -19,11 +19,9 @@ from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.spelled_out import BUILTIN, Builtin, Operand
 
 FLOAT = ir.DataType.FLOAT
-SWAPPED = (1, 0, 2)
-"""`batch time c -> time batch c`, and back."""
+SWAPPED = (1, 0, 2)  # `batch time c -> time batch c`, and back
 
-LOOPS = ("LSTM", "RNN", "Scan")
-"""Operators of ONNX that run all steps."""
+LOOPS = ("LSTM", "RNN", "Scan")  # operators of ONNX that run all steps
 _NAMED = {ActivationFunctionType.TANH: "Tanh", ActivationFunctionType.RELU: "Relu"}
 """The activations that ONNX's own recurrent operators are used with."""
 

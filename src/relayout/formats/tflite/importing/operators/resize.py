@@ -91,8 +91,7 @@ def resize_bilinear(op: Operation) -> None:
     op.result_alike(resized(op, op.real(0, TO_FIRST), mode="linear"), TO_LAST)
 
 
-_BITS = 10
-"""The kernel's coordinates are in 1024ths."""
+_BITS = 10  # the kernel's coordinates are in 1024ths
 
 
 def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
@@ -154,8 +153,7 @@ def scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
     return divided(dim, factor) if down else times(dim, factor)
 
 
-_REGROUPED = (TensorType.INT32, TensorType.INT64)
-"""Types that ONNX Runtime's kernels for space and depth do not take."""
+_REGROUPED = (TensorType.INT32, TensorType.INT64)  # types that ONNX Runtime's kernels for space and depth do not take
 
 
 @operator("DEPTH_TO_SPACE", options="DepthToSpaceOptions")

@@ -23,8 +23,7 @@ from relayout.light_dataclass import dataclass
 
 # ONNX's LSTM, made of the weights of single gates.
 
-INPUT, OUTPUT, FORGET, CELL = range(4)
-"""The gates, in ONNX's order."""
+INPUT, OUTPUT, FORGET, CELL = range(4)  # the gates, in ONNX's order
 
 
 @dataclass

@@ -18,8 +18,7 @@ from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, o
 from relayout.formats.tflite.importing.window import Border
 from relayout.light_dataclass import dataclass
 
-FIRST, LAST = -(2**63), 2**63 - 1
-"""ONNX clamps these to before the first and past the last element."""
+FIRST, LAST = -(2**63), 2**63 - 1  # ONNX clamps these to before the first and past the last element
 
 SHORT, LONG = 2**30, 2**62
 """Of integers of 32 and of 64 bits: above all extents, and twice as much is still one of them."""
@@ -130,8 +129,7 @@ def _remember(op: Operation, nodes: Sequence[ir.Node], zero: bool = True) -> Non
     op.builder.spare |= {id(node) for node in nodes}
 
 
-_POSITIVE = ("Abs", "Exp", "Relu", "Sigmoid", "Softmax", "Sqrt")
-"""Operators whose results are not below 0."""
+_POSITIVE = ("Abs", "Exp", "Relu", "Sigmoid", "Softmax", "Sqrt")  # operators whose results are not below 0
 
 _MOVING = ("Reshape", "Transpose")
 """Operators whose results are elements of operand 0, as those of a convolution are brought back to `n h w c`."""

@@ -128,8 +128,7 @@ def _is_descending(op: Operation, index: int) -> bool:
     return bool(greater == direct)
 
 
-MAX_GRID = 1 << 16
-"""Elements of a window for which indices are written out."""
+MAX_GRID = 1 << 16  # elements of a window for which indices are written out
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
 

@@ -28,8 +28,7 @@ from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joine
 from relayout.formats.tflite.importing.operators.windows import bordered
 from relayout.formats.tflite.importing.registry import Unsupported, each_operator, entries, of_complex, operator
 
-_EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")
-"""An Einsum's, without ellipses."""
+_EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")  # an Einsum's, without ellipses
 
 
 def _flex(names: str) -> dict[str, str]:

@@ -129,8 +129,7 @@ def adjust_contrast(op: Operation) -> None:
 
 _F32 = ir.DataType.FLOAT
 
-_STEPS = 1 << 10
-"""TensorFlow takes cubic weights from a table: a place between two elements is one of so many."""
+_STEPS = 1 << 10  # TensorFlow takes cubic weights from a table: a place between two elements is one of so many
 
 
 def _resize_options(op: Operation) -> None:

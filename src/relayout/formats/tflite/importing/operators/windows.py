@@ -13,8 +13,7 @@ from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
-REDUCERS = ("", "Add", "Mul", "Min", "Max", "And", "Or")
-"""What the numbers of `ReduceWindowFunction` stand for."""
+REDUCERS = ("", "Add", "Mul", "Min", "Max", "And", "Or")  # what the numbers of `ReduceWindowFunction` stand for
 
 _OF_BOOLEANS = {"Add": "Or", "Mul": "And", "Min": "And", "Max": "Or", "And": "And", "Or": "Or"}
 
