@@ -3,23 +3,32 @@
     Conv(x, w)    becomes    Concat(Conv(x, w[0::2]), Conv(x, w[1::2])), whose channels are put in order
 
 XNNPACK's depthwise kernels give one result for each channel. For more it takes its kernel for groups, which computes at
-least eight results of a group. Two to four convolutions and a Transpose behind them take 0.3 to 0.8 times as long as
-that from 16 channels on (windows of 1 × 1 to 9 × 9, strides of 1 and 2, images of 7 × 7 to 112 × 112; fewer channels
-take up to twice as long), and quantized to int8 0.05 to 0.13 times. The Transpose is gone where the next convolution
-takes its weights in another order.
+least eight results of a group; of int8 it has none. The Transpose is gone where the next convolution takes its weights
+in another order. With it the convolutions take, of images of 7 × 7 to 112 × 112 in steps of 1 and 2,
+
+1. of real numbers 0.3 to 0.8 times as long from 16 channels on, with two to four results and windows of up to 9 × 9.
+   Fewer channels, or more results, take up to twice as long.
+2. of int8 0.05 to 0.5 times as long from 8 channels on, with two to eight results and windows of up to 25 elements. One
+   by a larger window takes LiteRT's own kernel, 6 to 17 times as long.
 """
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
+from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.lowering.conditions import DEPTHWISE, Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
+from relayout.targets.litert.large_windows import MOST_AT_A_TIME
+from relayout.targets.litert.transposed_convolutions import result_of, rounded
 
 FEWEST_CHANNELS, MOST_RESULTS = 16, 4
+FEWEST_OF_UNITS, MOST_OF_UNITS = 8, 8  # the same of quantized units
 IMAGES = (3, 4)  # ranks: one or two axes of space
 
 
@@ -31,41 +40,48 @@ def _count(operator: Operator) -> int:
 
 
 def _is_faster(operator: Operator) -> bool:
-    """Tell whether a node of single precision has two to four results for each of many channels.
+    """Tell whether a node has few results for each of many channels, and no large window if it runs on integers.
 
     One extent may be open, which a Reshape finds.
     """
-    image, shape = operator.node.inputs[0], operator.shape() or ()
-    is_real = image is not None and image.dtype == ir.DataType.FLOAT and len(shape) in IMAGES
-    is_found = sum(not isinstance(extent, int) for extent in shape) <= 1
-    return is_real and is_found and operator.int("group", 1) >= FEWEST_CHANNELS and 1 < _count(operator) <= MOST_RESULTS
+    image, shape, window = operator.node.inputs[0], operator.shape() or (), (operator.shape(1) or ())[2:]
+    if image is None or image.dtype != ir.DataType.FLOAT or len(shape) not in IMAGES:
+        return False
+    if sum(not isinstance(extent, int) for extent in shape) > 1:
+        return False
+    is_real = unit_of(operator.node) is None
+    fewest, most = (FEWEST_CHANNELS, MOST_RESULTS) if is_real else (FEWEST_OF_UNITS, MOST_OF_UNITS)
+    fits = is_real or prod(extent for extent in window if isinstance(extent, int)) <= MOST_AT_A_TIME
+    return fits and operator.int("group", 1) >= fewest and 1 < _count(operator) <= most
 
 
 def _one_by_one(operator: Operator, given: Constants) -> Sequence[Step]:
     """Convolutions with one result for each channel, and a Concat."""
-    kernel, bias, count = given[1], given[2] if operator.has(2) else None, _count(operator)
-    if kernel is None or (operator.has(2) and bias is None):
+    unit, count = unit_of(operator.node), _count(operator)
+    scale = [] if unit is None else result_of(unit)
+    weights = [_every(count, given[slot], unit, slot) for slot in (1, 2) if operator.has(slot)]
+    if scale is None or not all(weights):
         return ()
     named = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     found = {name: operator.node.attributes[name].value for name in named if name in operator.node.attributes}
     attributes: dict[str, Attribute] = {
         name: tuple(value) if isinstance(value, list | tuple) else value for name, value in found.items()
     }
-    channels, rank = operator.int("group", 1), len(kernel.shape)
-    parts = [
-        Step(
-            "Conv",
-            (0, *(np.ascontiguousarray(each[place::count]) for each in (kernel, bias) if each is not None)),
-            f"result_{place}",
-            attributes,
-        )
-        for place in range(count)
-    ]
+    steps, parts = list[Step](), [f"result_{place}" for place in range(count)]
+    for place, part in enumerate(parts):
+        operands: list[int | str | NDArray[np.generic]] = [0]
+        for slot, arrays in enumerate(weights, 1):
+            own = arrays[place]
+            if len(own) > 1:
+                steps.append(Step("DequantizeLinear", own, f"{part}_{slot}", {"axis": 0} if own[1].ndim else {}))
+            operands.append(f"{part}_{slot}" if len(own) > 1 else own[0])
+        steps += rounded([Step("Conv", tuple(operands), part, attributes)], scale)
     # Channels are split where they are the last axis: 0 says of the others that they stay, whatever their extents are.
+    channels, rank = operator.int("group", 1), operator.rank() or 0
     last, first, stay = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1)), [0] * (rank - 1)
     return (
-        *parts,
-        Step("Concat", tuple(part.name for part in parts), "joined", {"axis": 1}),
+        *steps,
+        *rounded([Step("Concat", tuple(parts), "joined", {"axis": 1})], scale),
         Step("Transpose", ("joined",), "last", {"perm": last}),
         Step("Reshape", ("last", np.array([*stay, count, channels], np.int64)), "split"),
         Step("Transpose", ("split",), "ordered", {"perm": (*range(rank - 1), rank, rank - 1)}),
@@ -74,9 +90,28 @@ def _one_by_one(operator: Operator, given: Constants) -> Sequence[Step]:
     )
 
 
+def _every(
+    count: int, real: NDArray[np.generic] | None, unit: QuantizedUnit | None, slot: int
+) -> list[tuple[NDArray[np.generic], ...]]:
+    """Return the weights of the first, second, ... result of each channel: real ones alone, or integers and scales."""
+    if real is not None:
+        return [(np.ascontiguousarray(real[place::count]),) for place in range(count)]
+    stored = None if unit is None else unit.operands[slot]
+    value = None if stored is None or not stored.is_constant else stored.node.inputs[0]
+    if stored is None or value is None or value.const_value is None or stored.scale is None:
+        return []
+    if stored.has_zero_point and stored.zero_point is None:
+        return []
+    tensors = [each.numpy() for each in (value.const_value, stored.scale, stored.zero_point) if each is not None]
+    return [
+        tuple(np.ascontiguousarray(each[place::count]) if each.size > 1 else each.reshape(()) for each in tensors)
+        for place in range(count)
+    ]
+
+
 FAST_MULTIPLIER = Expansion(
     "Conv",
-    (DEPTHWISE, Condition("several results for each of many channels", _is_faster)),
+    (DEPTHWISE, Condition("few results for each of many channels", _is_faster)),
     _one_by_one,
     of_tflite=False,
 )

@@ -80,7 +80,7 @@ class _Kernel(NamedTuple):
         if given[1] is not None:
             return _Kernel(_by_output(given[1], group))
         unit = unit_of(operator.node)
-        stored = None if unit is None or _result_of(unit) is None else unit.operands[1]
+        stored = None if unit is None or result_of(unit) is None else unit.operands[1]
         value = None if stored is None or not stored.is_constant else stored.node.inputs[0]
         if stored is None or value is None or value.const_value is None or stored.scale is None:
             return None
@@ -98,7 +98,7 @@ class _Kernel(NamedTuple):
         return kernel_at(self.numbers, places, self.zero)
 
 
-def _result_of(unit: QuantizedUnit) -> list[NDArray[np.generic]] | None:
+def result_of(unit: QuantizedUnit) -> list[NDArray[np.generic]] | None:
     """Return the scale of a unit's one result, and its zero point if there is one; None where it is computed."""
     (first, *others) = unit.results
     if others or first.scale is None or first.scale.size != 1 or (first.has_zero_point and first.zero_point is None):
@@ -194,11 +194,11 @@ def _one_by_one(operator: Operator, axes: Sequence[Axis], kernel: _Kernel, block
     """Yield a convolution for each place, and what puts their pixels beside each other."""
     is_one = all(axis.stride == 1 and not axis.over for axis in axes)
     unit = None if kernel.scale is None or is_one else unit_of(operator.node)
-    scale = (unit and _result_of(unit)) or []
+    scale = (unit and result_of(unit)) or []
     parts: dict[tuple[int, ...], str] = {}
     for numbers, places in places_of(axes).items():
         parts[numbers] = name = "_".join(["place", *map(str, numbers)])
-        yield from _rounded(_convolution(operator, kernel, places, name), scale)
+        yield from rounded(_convolution(operator, kernel, places, name), scale)
     extents = [*blocks]
     for place in reversed(range(len(axes))):
         if axes[place].stride > 1:
@@ -209,12 +209,12 @@ def _one_by_one(operator: Operator, axes: Sequence[Axis], kernel: _Kernel, block
     if cut and operator.version < SLICE_INPUTS:
         yield Step("Slice", (whole,), "cut", lists)
     elif cut:
-        yield from _rounded(
+        yield from rounded(
             [Step("Slice", (whole, *(np.array(each, np.int64) for each in lists.values())), "cut")], scale
         )
 
 
-def _rounded(steps: Iterable[Step], scale: Sequence[NDArray[np.generic]]) -> Iterator[Step]:
+def rounded(steps: Iterable[Step], scale: Sequence[NDArray[np.generic]]) -> Iterator[Step]:
     """Yield steps, and round what the last one gives as the quantized unit rounds its result.
 
     That may stand before an activation as well as behind it.
@@ -250,7 +250,7 @@ def _joined(
     place: int,  # the axis, behind which all are joined
     stride: int,  # its places
     blocks: list[int],  # the extents; OPEN where one is
-    scale: Sequence[NDArray[np.generic]],  # see `_rounded`
+    scale: Sequence[NDArray[np.generic]],  # see `rounded`
 ) -> Iterator[Step]:
     """Put the pixels of an axis beside each other; `parts` and `blocks`, the extents, are those of the result then."""
     kept, behind = [0] * (2 + place), blocks[place + 1 :]
@@ -262,7 +262,7 @@ def _joined(
     blocks[place] *= 1 if blocks[place] == OPEN else stride
     for numbers, names in rows.items():
         parts[numbers] = name = "_".join(["joined", *map(str, numbers)])
-        yield from _rounded([Step("Concat", tuple(names), f"{name}_apart", {"axis": len(kept) + 1})], scale)
+        yield from rounded([Step("Concat", tuple(names), f"{name}_apart", {"axis": len(kept) + 1})], scale)
         yield Step("Reshape", (f"{name}_apart", np.array([*kept, *blocks[place:]], np.int64)), name)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from export_running import agrees
+from node_tests import run
 
 import relayout
 from litert_runs import operators
+from rules.law import Case, with_runtime
 from small import build
+from targets.quantizing import quantized
 from text_form import floats
 
 VARIANTS = {
@@ -58,3 +62,21 @@ def test_a_file_of_litert_comes_back_with_its_builtin() -> None:
     model = build("float[1,16,6,5] x", "y = Conv<group=16>(x, w)", {"w": (32, 1, 3, 3)})
     source = relayout.convert(model, format="tflite", target="litert-gpu").tflite
     assert operators(relayout.convert(source, format="tflite").tflite).count("DEPTHWISE_CONV_2D") == 1
+
+
+@pytest.mark.parametrize(
+    ("channels", "count", "size", "builtins"), [(8, 2, 3, 2), (8, 8, 5, 8), (8, 2, 7, 1), (4, 2, 3, 1)]
+)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_integers_are_rounded_as_by_one_convolution(
+    dtype: type, channels: int, count: int, size: int, builtins: int
+) -> None:
+    weights = {"w": floats(count * channels, 1, size, size), "b": floats(count * channels, seed=1)}
+    attributes = {"group": channels, "pads": [size // 2] * 4}
+    case = Case("Conv", {"x": floats(1, channels, 9, 8), **weights}, ("w", "b"), attributes)
+    model, feed = quantized(case, dtype, alike=False)
+    content = relayout.convert(model, format="tflite").tflite
+    assert operators(content).count("DEPTHWISE_CONV_2D") == builtins
+    (got,), (wanted,) = run(content, feed), with_runtime(model, feed)
+    assert got.dtype == wanted.dtype
+    assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
