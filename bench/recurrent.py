@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import date
-from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,19 +26,24 @@ SIZES = ((32, 24), (32, 100), (64, 64), (128, 32), (128, 100), (128, 300), (256,
 """Elements of the state, and steps."""
 OPEN_SIZES = ((32, 100), (128, 100), (256, 100))
 """Layers of sequences of open length and batch."""
+BOTH_SIZES = ((4, 33), (16, 33), (16, 100), (64, 64))
+"""Layers of both directions."""
+KINDS = {"all": SIZES, "all, open": OPEN_SIZES, "all, both": BOTH_SIZES, "last": SIZES, "last, open": OPEN_SIZES}
+"""What is read, and what is known of a layer -> its sizes."""
 ROUNDS, TURN = 9, 0.03
 """Turns of each runtime, and the seconds of each turn."""
 Run = Callable[[], object]
 
 
-def model_of(cell: str, hidden: int, steps: int | str, batch: int | str, *, is_listed: bool) -> onnx.ModelProto:
+def model_of(cell: str, hidden: int, steps: int | str, batch: int | str, kind: str = "all") -> onnx.ModelProto:
     """Return a recurrent layer with random weights."""
-    rng, rows = np.random.default_rng(hidden), GATES[cell] * hidden
-    shapes = {"w": (1, rows, hidden), "r": (1, rows, hidden), "b": (1, 2 * rows)}
+    rng, rows, directions = np.random.default_rng(hidden), GATES[cell] * hidden, 1 + ("both" in kind)
+    shapes = {"w": (directions, rows, hidden), "r": (directions, rows, hidden), "b": (directions, 2 * rows)}
     arrays = {name: (rng.uniform(-1, 1, shape) / hidden**0.5).astype(np.float32) for name, shape in shapes.items()}
     attributes: dict[str, Any] = {"hidden_size": hidden} | ({"linear_before_reset": 1} if cell == "GRU" else {})
-    node = helper.make_node(cell, ["x", *arrays], ["y"] if is_listed else ["", "y"], **attributes)
-    shape = [steps, 1, batch, hidden] if is_listed else [1, batch, hidden]
+    attributes |= {"direction": "bidirectional"} if directions > 1 else {}
+    node = helper.make_node(cell, ["x", *arrays], ["", "y"] if "last" in kind else ["y"], **attributes)
+    shape = [directions, batch, hidden] if "last" in kind else [steps, directions, batch, hidden]
     ends = [
         helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
         for name, dims in (("x", [steps, batch, hidden]), ("y", shape))
@@ -85,9 +89,9 @@ def microseconds(runs: dict[str, Run]) -> dict[str, float]:
     return {name: median(each) for name, each in spent.items()}
 
 
-def measured(cell: str, hidden: int, steps: int, *, is_listed: bool, is_open: bool) -> dict[str, Any]:
+def measured(cell: str, hidden: int, steps: int, kind: str) -> dict[str, Any]:
     """Return a row: times, what stands in the file, and how far its numbers are from ONNX Runtime's."""
-    model = model_of(cell, hidden, *(("t", "n") if is_open else (steps, 1)), is_listed=is_listed)
+    model = model_of(cell, hidden, *(("t", "n") if "open" in kind else (steps, 1)), kind)
     x = np.random.default_rng(0).standard_normal((steps, 1, hidden)).astype(np.float32)
     result = relayout.convert(model, format="tflite")
     dynamic = relayout.convert(model, format="tflite", quantize="dynamic")
@@ -110,12 +114,12 @@ def main() -> None:
     ratios: list[float] = []
     dynamic: list[float] = []
     for cell in GATES:
-        for is_listed, is_open in product((True, False), repeat=2):
-            for hidden, steps in OPEN_SIZES if is_open else SIZES:
-                row = measured(cell, hidden, steps, is_listed=is_listed, is_open=is_open)
+        for kind, sizes in KINDS.items():
+            for hidden, steps in sizes:
+                row = measured(cell, hidden, steps, kind)
                 ratios.append(row["litert"] / row["onnxruntime"])
                 dynamic.append(row["dynamic"] / row["onnxruntime"])
-                name = f"{cell}, {hidden} × {steps}, {'all' if is_listed else 'last'}{', open' if is_open else ''}"
+                name = f"{cell}, {hidden} × {steps}, {kind}"
                 form = f"{row['loops']} WHILE" if row["loops"] else "steps"
                 times = [f"{row[each]:,.0f}" for each in ("onnxruntime", "litert", "dynamic")]
                 shares = [f"{each[-1]:.2f}" for each in (ratios, dynamic)]
@@ -142,7 +146,9 @@ weights are written step by step, others as WHILE. With `--quantize dynamic` the
 - Processor time on one thread, of a batch of 1, in turns. `all`: the layer gives all steps; `last`: its last state.
 - Off: the greatest difference from ONNX Runtime, of the float file and of the dynamic one.
 - Open: length and batch are known only at run time. All of its steps are written by two loops, one inside the other.
-- All steps are written by about √steps loops that follow each other: a round copies the list of its loop's results.
+- Both: both directions of a layer. Those of small states are one recurrence, whose state holds both.
+- A round of a loop takes up to 8 steps of light weights. All results are written by several loops where their list is
+  long, since a round copies the list of its loop.
 - ONNX Runtime has kernels for whole layers. LiteRT's kernel for an LSTM takes 2 to 4 times their time, so relayout
   writes it for other targets, and for one row of open length and few elements.
 """

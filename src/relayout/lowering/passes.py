@@ -150,7 +150,7 @@ PASSES: Mapping[str, PassRow] = {
             ("fold-constants", "nodes of small constants, computed", set(), {SPELLED_OUT}),
             ("fold-weights", "weights that follow from others, computed", set(), {SPELLED_OUT}),
             ("inline-branches", "Ifs of constant conditions as their branches", set(), set()),
-            ("open-recurrences", "many steps as loops, last steps as states", {SEQUENCES}, set()),
+            ("open-recurrences", "many steps as loops, last steps as states, small ones as one", {SEQUENCES}, set()),
             ("write-out-loops", "Scans as Loops, and short Loops step by step", set(), set()),
             ("define", "operators without an export as the standard defines them", set(), {SPELLED_OUT}),
             ("remove-unread", "nodes that nothing reads, removed", set(), set()),

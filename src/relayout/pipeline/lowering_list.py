@@ -91,6 +91,7 @@ def _prepare(model: ir.Model, request: Request, output: OutputOptions) -> None:
         source.needs_no_definition = lambda key, node: is_custom(key, custom_ops) or is_decomposed(node)
         source.is_looped = partial(_is_looped, model, request.target, runtime)
         source.steps_are_faster = request.target is None or request.target.is_litert
+        source.joins_recurrences = _keeps_reals(output)
         source.element_bytes = output.weight_bytes
     repeated = [row.name for row in rows if row.repeats]
     first = rows.index(PASSES[repeated[0]]) if repeated else len(rows)
@@ -99,6 +100,13 @@ def _prepare(model: ir.Model, request: Request, output: OutputOptions) -> None:
     if prepare(source, passes, once[:first], repeated, once[first:]) and not is_tflite:
         add_facts(model, is_unlike_source=True)
         add_notes(model, f"operators computed beforehand, since extents are known: {node_count - len(model.graph)}")
+
+
+def _keeps_reals(output: OutputOptions) -> bool:
+    """Return whether what operators compute with stays real numbers."""
+    from relayout.formats.tflite.exporting.quantizable import STATIC
+
+    return output.quantization is None or output.quantization.kind not in STATIC
 
 
 def _is_fixed(model: ir.Model, request: Request) -> bool:

@@ -36,6 +36,7 @@ class UnpreparedModel:
     needs_no_definition: Callable[[tuple[str, str], ir.Node], bool] = lambda *_: False
     is_looped: Callable[[ir.Node], bool] = lambda _: True  # whether a recurrent node of many steps may be a loop
     steps_are_faster: bool = True  # whether an LSTM takes less time step by step than by a kernel for all steps
+    joins_recurrences: bool = False  # whether small recurrent nodes may be one, which rounds integers otherwise
     element_bytes: int = 4  # of an element of recurrent weights in the result
 
     names: Names = field(default_factory=lambda: Names(set()))  # of all values; they grow

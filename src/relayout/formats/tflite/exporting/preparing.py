@@ -7,6 +7,7 @@ weights that follow from others. What has no export becomes what the standard de
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -180,11 +181,16 @@ def _recurrences(source: UnpreparedModel) -> bool:
     model, names = source.model, source.names
     if not _has_recurrences(model):
         return False
+    from relayout.formats.tflite.exporting.joined_recurrences import join_recurrences
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops
     from relayout.formats.tflite.exporting.recurrent_operands import read_last_states
 
     changed = [drop_zero_states(model), read_last_states(model, names)]
-    mark_loops(model, source.is_looped, source.element_bytes, steps_are_faster=source.steps_are_faster)
+    mark = partial(mark_loops, model, source.is_looped, source.element_bytes, steps_are_faster=source.steps_are_faster)
+    mark()
+    if source.joins_recurrences and join_recurrences(model, names):
+        mark()
+        return True
     return any(changed)
 
 
