@@ -451,8 +451,8 @@ def _integer_convolution(operator: Operator, given: Constants) -> Sequence[Step]
         return ()
     window = prod(int(dim) for dim in kernel[2:])
     group, channels = operator.int("group", 1), int(kernel[1])
-    if any(operator.rank(slot) for slot in (2, 3) if operator.has(slot)):
-        return ()  # a zero point for each channel, which ONNX Runtime has no kernel for
+    if operator.has(2) and operator.shape(2) not in ((), (1,)):
+        return ()  # the standard has one zero point for an image
     if window > EXACT or (group > 1 and channels * window > EXACT):
         return ()
     return tuple(_integer_steps(operator, given, channels, EXACT // window))
@@ -466,8 +466,13 @@ def _integer_steps(operator: Operator, given: Constants, channels: int, most: in
         real = Step("Cast", (slot,), f"{name} real", {"to": int(ir.DataType.FLOAT)})
         yield real
         if operator.has(slot + 2):
-            yield Step("Cast", (slot + 2,), f"{name} zero", {"to": int(ir.DataType.FLOAT)})
-            yield Step("Sub", (real.name, f"{name} zero"), f"{name} centred")
+            zero = Step("Cast", (slot + 2,), f"{name} zero", {"to": int(ir.DataType.FLOAT)})
+            yield zero
+            if operator.rank(slot + 2):  # one for each channel
+                along = np.array([-1, *[1] * ((operator.rank(1) or 0) - 1)], np.int64)
+                zero = Step("Reshape", (zero.name, along), f"{name} zeros")
+                yield zero
+            yield Step("Sub", (real.name, zero.name), f"{name} centred")
     centred = [
         f"{name} {'centred' if operator.has(slot + 2) else 'real'}" for slot, name in ((0, "image"), (1, "kernel"))
     ]

@@ -22,6 +22,7 @@ NAMED = (
     "convtranspose_dilations",
     "dft_irfft",
     "bitshift_right_int64",
+    "convinteger_with_padding",
     "flexattention_score_mod",
     "qlinearmatmul_2D_int8_float16",
 )

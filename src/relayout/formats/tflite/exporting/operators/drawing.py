@@ -77,7 +77,7 @@ def matmul_integer(op: NodeExport) -> None:
 @exporter("ConvInteger")
 def conv_integer(op: NodeExport) -> None:
     """CONV_2D in single precision, of so few products at a time that it is exact; written before layouts are chosen."""
-    raise Unwritable("a kernel that is known only at run time, or has a zero point for each channel or too many places")
+    raise Unwritable("a kernel whose extents are known only at run time, or of too many places")
 
 
 def _centered(op: NodeExport, slot: int) -> DraftTensor:
