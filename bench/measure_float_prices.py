@@ -114,10 +114,9 @@ def table(rows: list[tuple[str, float]], least: int) -> str:
         *(f'    "{name}": {max(0.0, known[name]):.2f},' for name in REDUCING),
         "}",
         '"""Per element that is read, where what is reduced is not innermost."""',
-        f"STRETCHED = {known['stretched']:.0f}",
-        '"""Per short run of a stretched operand."""',
-        f"LEAST_IN_VOLUMES = {least}",
-        '"""From how many channels on a convolution in three dimensions takes no longer on integers."""',
+        f"STRETCHED = {known['stretched']:.0f}  # per short run of a stretched operand",
+        f"LEAST_IN_VOLUMES = {least}"
+        "  # from how many channels on a convolution in three dimensions takes no longer on integers",
     ]
     return "\n".join(lines) + "\n"
 

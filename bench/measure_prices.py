@@ -276,8 +276,8 @@ def table(rows: list[dict[str, Any]], least: dict[str, int], run: int) -> str:
         *(f'    "{name}": {channels},' for name, channels in sorted(least.items())),
         "}",
         '"""From how many channels on a scale and shift per channel is no slower as a depthwise convolution."""',
-        f"LEAST_RUN = {run}",
-        '"""From how many elements in a run on two Transposes are faster than one that moves all axes."""',
+        f"LEAST_RUN = {run}"
+        "  # from how many elements in a run on two Transposes are faster than one that moves all axes",
     ]
     return "\n".join(lines) + "\n"
 
