@@ -21,6 +21,7 @@ from relayout.rules.signature import Attribute, Constants
 from relayout.targets.litert.einsum_products import EINSUM
 from relayout.targets.litert.integer_forms import channel_factors
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, WORDS, Scale, scale_of
+from relayout.targets.litert.scattered_boxes import SCATTERED_BOXES
 from relayout.targets.litert.transposed_convolutions import TRANSPOSED_CONVOLUTION
 
 # A quantized division by one number as a product, for which LiteRT has a kernel on integers.
@@ -503,6 +504,7 @@ DECOMPOSITIONS = (
     EINSUM,
     HARD_SIGMOID_UNIT,
     SCATTERED_ROWS,
+    SCATTERED_BOXES,
     TRANSPOSED_CONVOLUTION,
     DIVISION_UNIT,
     *WITHOUT_EFFECT,
