@@ -126,15 +126,14 @@ def _of_type(answer: str, value: str) -> str:
     return stated if value == "uint8" else stated.removesuffix(PIXELS)
 
 
-COMMANDS: Mapping[str, str] = {
+COMMANDS: Mapping[str, str] = {  # verb that the Python interface does not have -> its line
     "bench": "bench FIRST SECOND",
     "check": "check PLAN MODEL",
     "diff": "diff FIRST SECOND",
     "info": "info MODEL",
     "reduce": "reduce SOURCE TARGET",
 }
-"""Verb that the Python interface does not have -> its line."""
-PYTHON: Mapping[str, str] = {
+PYTHON: Mapping[str, str] = {  # argument of another tool's Python function -> what to do here
     "explicit_layouts": "write layouts={'x': ('NHWC', 'NCHW')}",
     "inputs_as_nchw": "write io='NCHW', or layouts={'x': ('NHWC', 'NCHW')}",
     "outputs_as_nchw": "write io='NCHW', or layouts={'y': ('NHWC', 'NCHW')}",
@@ -150,4 +149,3 @@ PYTHON: Mapping[str, str] = {
     "dynamic_axes": "write dims={'x:0': 'batch'}, or batch='N'",
     "input_names": "write inputs=[…] to cut the graph; names are always those of the source",
 }
-"""Argument of another tool's Python function -> what to do here."""

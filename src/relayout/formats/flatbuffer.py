@@ -29,7 +29,7 @@ OVERLAP = 4
 
 DAMAGED = "the file is damaged or cut short"
 
-SCALARS = {
+SCALARS = {  # how each number is written
     "bool": struct.Struct("<?"),
     "int8": struct.Struct("<b"),
     "uint8": struct.Struct("<B"),
@@ -41,7 +41,6 @@ SCALARS = {
     "uint64": struct.Struct("<Q"),
     "float32": struct.Struct("<f"),
 }
-"""How each number is written."""
 
 TEXTS: dict[str, str | bytes] = {"string": "", "bytes": b""}
 """A string of FlatBuffers, as text, or as the bytes that some writers put there -> what it is when absent."""

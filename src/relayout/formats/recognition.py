@@ -71,7 +71,7 @@ class Foreign(NamedTuple):
     advice: str
 
 
-FOREIGN = (
+FOREIGN = (  # the first that fits holds
     Foreign(r"version https://git-lfs", "a pointer of Git LFS", "run `git lfs pull`"),
     Foreign(r"(?i)\s*<(!doctype|html)", "an HTML page", DOWNLOAD),
     Foreign(r"PK\x03\x04.{26}[^/]+/(data|archive_format|byteorder|version|extra)\b", "a file of PyTorch", IN_PYTHON),
@@ -91,7 +91,6 @@ FOREIGN = (
     Foreign(r"\s*<\s*ir_version", "ONNX in its text form", "onnx.parser.parse_model makes a model of it"),
     Foreign(r"[\t\n\r -~]+$", "text", "give an .onnx or a .tflite file"),
 )
-"""The first that fits holds."""
 
 
 def foreign(head: bytes) -> Foreign | None:

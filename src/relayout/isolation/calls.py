@@ -28,10 +28,9 @@ VERSIONS = range(3, 64)  # of the format
 
 AXES = frozenset("axes axis batch_axis batch_dims new_axis perm scan_input_axes scan_output_axes time_axis".split())  # noqa: SIM905
 """Attributes that index axes."""
-COUNTS = frozenset(
+COUNTS = frozenset(  # attributes that something is divided by, or that a vector is as long as: at least 1
     "blocksize dilations group hidden_size kernel_shape kv_num_heads num_heads num_outputs q_num_heads strides".split()  # noqa: SIM905
 )
-"""Attributes that something is divided by, or that a vector is as long as: at least 1."""
 NATURAL = frozenset(("batch_dims",))  # attributes that are not negative
 STEPS = {"Slice": 4}  # operator -> place of an operand that ONNX adds to places again and again
 ANYWHERE = frozenset(("ends", "starts"))  # attributes that are clamped: "to the end" is written as the greatest integer
@@ -294,12 +293,11 @@ SECONDS, FOR_EACH = 60, 1e-5  # of the clock, after which a question is given up
 
 MANY = 1000  # nodes above which a model is not looked through, which would take longer than to start the child process
 
-ERRORS: Mapping[str, Callable[[str], Exception]] = {
+ERRORS: Mapping[str, Callable[[str], Exception]] = {  # what onnx raises -> how to raise it here
     "InferenceError": onnx.shape_inference.InferenceError,
     "MemoryError": MemoryError,
     "ValidationError": onnx.checker.ValidationError,
 }
-"""What onnx raises -> how to raise it here."""
 
 
 # Questions, and the child process that is asked.

@@ -23,7 +23,7 @@ PRODUCTS: dict[str, Binary] = {
     "//": lambda a, b: Fraction(a // b),
     "%": operator.mod,
 }
-FUNCTIONS: dict[str, Callable[..., Fraction]] = {
+FUNCTIONS: dict[str, Callable[..., Fraction]] = {  # functions in the names that exporters and shape inference write
     "Abs": abs,
     "CeilToInt": lambda a: Fraction(math.ceil(a)),
     "FloorDiv": PRODUCTS["//"],
@@ -40,7 +40,6 @@ FUNCTIONS: dict[str, Callable[..., Fraction]] = {
     "max": max,
     "min": min,
 }
-"""Functions in the names that exporters and shape inference write."""
 
 
 def names_in(text: str) -> frozenset[str]:

@@ -214,13 +214,12 @@ def _text(numbers: Sequence[float]) -> str:
     return f"{numbers[0]:g}" if len(numbers) == 1 else f"[{', '.join(f'{each:g}' for each in numbers)}]"
 
 
-TYPES = {
+TYPES = {  # the types that can be asked for
     "float32": ir.DataType.FLOAT,
     "int8": ir.DataType.INT8,
     "uint8": ir.DataType.UINT8,
     "int32": ir.DataType.INT32,
 }
-"""The types that can be asked for."""
 REAL = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
 """The types of inputs that may be fed as pixels where the model normalizes them."""
 HIGHER = {ir.DataType.INT8: 0, ir.DataType.UINT8: 128}

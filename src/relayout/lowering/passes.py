@@ -23,7 +23,7 @@ from relayout.rules.registry import has_rule
 
 _DEPTHWISE = 'Conv with when = "DEPTHWISE"'
 _PRODUCTS = "Gemm and MatMul"
-NAMES_OF_VENDORS = {
+NAMES_OF_VENDORS = {  # Vendors' name of an operator, in small letters -> the name that a table uses
     **dict.fromkeys(("depthwiseconv", "depthwiseconv2d", "depthwiseconvolution"), _DEPTHWISE),
     **dict.fromkeys(("conv1d", "conv2d", "conv3d", "convolution"), "Conv"),
     **dict.fromkeys(("transposeconv", "conv2dtranspose", "deconv", "deconvolution"), "ConvTranspose"),
@@ -39,7 +39,6 @@ NAMES_OF_VENDORS = {
     "resizebilinear": "Resize",
     "stridedslice": "Slice",
 }
-"""Vendors' name of an operator, in small letters -> the name that a table uses."""
 _TYPES = tuple(ir.DataType.__members__)
 _USUAL_TYPES = ("FLOAT", "FLOAT16", "INT8", "UINT8", "INT16", "INT32", "BOOL")
 
@@ -133,7 +132,7 @@ def _rows(
         yield PassRow(name, line, stage, *facts, file_format, *flags)
 
 
-PASSES: Mapping[str, PassRow] = {
+PASSES: Mapping[str, PassRow] = {  # name -> pass, in the order in which they run for a target that lists nothing
     row.name: row
     for row in (
         *_rows(
@@ -218,7 +217,6 @@ PASSES: Mapping[str, PassRow] = {
         ),
     )
 }
-"""Name -> pass, in the order in which they run for a target that lists nothing."""
 IN_ORDER = tuple(row.name for row in PASSES.values() if not row.file_format)
 """Every pass that a target lists: one whose rows a target does not have does nothing."""
 

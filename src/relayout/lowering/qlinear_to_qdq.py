@@ -53,7 +53,7 @@ def _gemm_channel(node: ir.Node, _: int) -> int:
     return 0 if node.attributes.get_int("transB", 0) else 1
 
 
-FORMS: Mapping[tuple[str, str], Form] = {
+FORMS: Mapping[tuple[str, str], Form] = {  # domain and operator -> how it is read
     ("", "QLinearConv"): Form("Conv", _binary, (6, 7), bias=8),
     ("", "QLinearMatMul"): Form("MatMul", _binary, (6, 7), channel=_last),
     (MICROSOFT, "QGemm"): Form("Gemm", _binary, (7, 8), bias=6, channel=_gemm_channel),
@@ -67,7 +67,6 @@ FORMS: Mapping[tuple[str, str], Form] = {
     (MICROSOFT, "QLinearReduceMean"): Form("ReduceMean", _unary, (3, 4)),
     (MICROSOFT, "QLinearConcat"): Form("Concat", _variadic, (0, 1)),
 }
-"""Domain and operator -> how it is read."""
 REFUSED = ({"channels_last": 1}, {"ceil_mode": 1, "count_include_pad": 1})
 """Attributes that together say of a node that it is not the standard's operator. A pool of integers with the last two
 counts the elements behind the border, too, that its last window reaches."""

@@ -33,7 +33,7 @@ def _is_target(value: Any) -> bool:
     return isinstance(value, str | Target)
 
 
-OPTIONS = {
+OPTIONS = {  # the options of `convert`, each with the values that it takes
     "format": one_of("onnx", "tflite"),
     "io": one_of("keep", "convert", *IMAGE_LAYOUTS),
     "layouts": arguments.LAYOUTS,
@@ -69,7 +69,6 @@ OPTIONS = {
     "what_if": arguments.FLAG,
     "annotate": arguments.FLAG,
 }
-"""The options of `convert`, each with the values that it takes."""
 PLAN_PRICES = dict.fromkeys(("per_transpose", "per_scattered"), arguments.whole(0))
 """The prices in a plan file, which may be larger than an option: the no-regression step finds them."""
 NO_PRICES: dict[str, Any] = {"per_transpose": 0, "per_scattered": 0, "exchange": False, "at": {}}

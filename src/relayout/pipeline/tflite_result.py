@@ -30,12 +30,11 @@ CUSTOM = "tflite.custom"  # the domain of custom operators between two `.tflite`
 
 
 WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
-REMEDY = (
+REMEDY = (  # what to do about operators that cannot be written
     "--custom-op NAME writes an operator as CUSTOM, for a kernel of your own; --outputs NAME ends the model before it;"
     " --format tflite --partition-dir DIR, instead of the result's name, writes LiteRT's parts as .tflite files and the"
     " others as .onnx files"
 )
-"""What to do about operators that cannot be written."""
 
 
 def remedy_for(target: Target | None) -> str:

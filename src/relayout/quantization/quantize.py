@@ -463,11 +463,10 @@ def _stands_for(tensor: str, name: str) -> bool:
 # the quantizer's step is so small that no integer holds the bias: the output would be as if there was none.
 
 
-PLACES: Mapping[str, tuple[int, int, int]] = {
+PLACES: Mapping[str, tuple[int, int, int]] = {  # operator -> the places of its image, kernel and bias
     **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"), (0, 1, 2)),
     "TRANSPOSE_CONV": (2, 1, 3),
 }
-"""Operator -> the places of its image, kernel and bias."""
 MOST: Mapping[TensorType, int] = {TensorType.INT32: 1 << 30, TensorType.INT64: 1 << 40}
 """Type of a bias -> the most steps that it may have: LiteRT rescales no more."""
 CLIPPED = (1 << 31) - 1  # steps from which on the quantizer clips a bias

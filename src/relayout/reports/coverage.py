@@ -15,7 +15,7 @@ from relayout.terminal import tabled
 
 # Builtin operators that are not translated, and why not.
 
-REASONS = {
+REASONS = {  # operator -> what stands in the way
     "CALL": "no TFLite runtime has a kernel for it",
     "CONCAT_EMBEDDINGS": "no TFLite runtime has a kernel for it",
     "CUSTOM": "a custom operator is known by its code, not by this number",
@@ -26,7 +26,6 @@ REASONS = {
     "STABLEHLO_CUSTOM_CALL": "calls a function of the exporter's own runtime by name",
     "STABLEHLO_RNG_BIT_GENERATOR": "bits of a random generator that ONNX does not have (Philox, Threefry)",
 }
-"""Operator -> what stands in the way."""
 
 
 def untranslated() -> dict[str, str]:
@@ -49,7 +48,7 @@ TITLES = {
 PARTS = {"onnx": ("onnx",), "tflite": ("tflite", "tflite_refused"), "to_tflite": ("to_tflite",)}
 """What can be asked for -> the tables it consists of."""
 
-LEGENDS = {
+LEGENDS = {  # what stands above a table
     "onnx": """\
 A *layout-sensitive* operator lists the orders that it runs in; a *layout-agnostic* one follows its operands; the
 signature says which axes of its operands are the same axis ([design](design.md)). An operator that is not listed is a
@@ -65,7 +64,6 @@ barrier: its operands keep the source's order. Every rule is held to its law by 
   texts, are refused everywhere but where they are named.
 """,
 }
-"""What stands above a table."""
 
 DEFINED = "The operators by which the standard defines it."
 """How the table lists an operator that has a definition and no exporter."""

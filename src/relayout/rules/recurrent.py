@@ -9,7 +9,7 @@ from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
 
-PLACES = {
+PLACES = {  # the axes of an operand with `layout` 0 -> with 1
     ("t", "b", "h"): ("b", "t", "h"),
     ("t", "b", "i"): ("b", "t", "i"),
     ("t", "d", "b", "h"): ("b", "t", "d", "h"),
@@ -17,7 +17,6 @@ PLACES = {
     ("t", "b", "j"): ("b", "t", "j"),
     ("t", "b", "k"): ("b", "t", "k"),
 }
-"""The axes of an operand with `layout` 0 -> with 1."""
 
 SECOND = {"BIDIRECTIONAL_SEQUENCE_LSTM": 39, "BIDIRECTIONAL_SEQUENCE_RNN": 9}  # the operand that is a second sequence
 

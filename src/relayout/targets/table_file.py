@@ -26,7 +26,7 @@ from relayout.targets import conditions
 from relayout.targets.target_table import MOST_NAME, NAME, Kernel, Target
 
 ROWS = "kernels"
-TARGET_KEYS = (
+TARGET_KEYS = (  # columns of `Target` that a file may have, beside its rows
     "name",
     "line",
     "fallback",
@@ -38,7 +38,6 @@ TARGET_KEYS = (
     "inline",
     "prefers_integers",
 )
-"""Columns of `Target` that a file may have, beside its rows."""
 LISTS = ("layouts", "types", "ranks", "limits")
 KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing", "keeps_last")
 """Columns of `Kernel` that a file may have."""
@@ -46,11 +45,10 @@ _TEXTS = several("", TEXT.fits)
 TEXT_LIST = ArgumentKind('a list of texts, such as ["INT8"]', lambda value: bool(value) and _TEXTS.fits(value))
 NUMBER = ArgumentKind("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool))
 MOST_BYTES = 1 << 20  # the largest file that is taken for a table
-STRINGS = re.compile(
+STRINGS = re.compile(  # Comments and strings, in which there is no key and no row
     r"""#[^\n]*|"{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'""",
     re.DOTALL,
 )
-"""Comments and strings, in which there is no key and no row."""
 
 
 def named_conditions() -> dict[str, Condition]:

@@ -107,7 +107,7 @@ def _state_blocks(model: ir.Model, target: "Target") -> tuple[str, ...]:
     return *told, note(model)
 
 
-TARGET_PASSES: Mapping[str, TargetPass] = {
+TARGET_PASSES: Mapping[str, TargetPass] = {  # name -> pass of a graph that a target lists
     "qlinear-to-qdq": _on_use("lowering.qlinear_to_qdq.qlinear_to_qdq", "reads_units"),
     "recognise-gelu": _on_use("lowering.recognise_layer_norm.recognise_gelu", "has_gelu"),
     "drop-expand": _on_use("lowering.decompose.drop_expand", "broadcasts"),
@@ -122,7 +122,6 @@ TARGET_PASSES: Mapping[str, TargetPass] = {
     "int8-weights-to-uint8": TargetPass(attrgetter("saturates"), _avoid_saturation),
     "merge-block-dims": TargetPass(attrgetter("blocks"), _state_blocks),
 }
-"""Name -> pass of a graph that a target lists."""
 
 
 # Passes over a graph in its layouts that becomes a `.tflite`.

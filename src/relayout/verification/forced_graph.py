@@ -205,12 +205,11 @@ class _Before:
 
 
 Reading: TypeAlias = Callable[[_Before, ir.Value, ir.Value, list[ir.Node]], bool]
-READING: dict[str, Reading] = {
+READING: dict[str, Reading] = {  # recurrent operator -> how it is given its results
     "LSTM": _Before.read_by_weights,
     "RNN": _Before.read_by_weights,
     "Scan": _Before.read_by_body,
 }
-"""Recurrent operator -> how it is given its results."""
 
 UNDOING: dict[str, Callable[[_Before, ir.Value, ir.Node], ir.Value]] = {
     **dict.fromkeys(("Identity", "Reshape", "Squeeze", "Unsqueeze"), _Before.reshaped),

@@ -150,11 +150,10 @@ DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_
 WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source: it ran without"
 LITERT, TENSORFLOW = "ai_edge_litert", "tensorflow.lite.python"
 """Whose interpreter runs a model: TensorFlow's has the Flex delegate, which runs operators of TensorFlow."""
-NEEDED = {
+NEEDED = {  # the message where it is not there
     LITERT: f"running a .tflite needs LiteRT: {WITH_RUNTIMES}",
     TENSORFLOW: "the Flex delegate's operators need TensorFlow's interpreter: pip install 'tensorflow==2.19.*'",
 }
-"""The message where it is not there."""
 NO_DELEGATE = "Select TensorFlow op"
 """How an interpreter without the Flex delegate begins, such as that of `tensorflow-cpu`."""
 FARTHEST = 1 << 19

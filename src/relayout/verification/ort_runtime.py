@@ -132,10 +132,9 @@ class ForcedOrt:
         return self._runner.run(feeds, names)
 
 
-_PLAIN = frozenset(
+_PLAIN = frozenset(  # element types, in ONNX Runtime's words, that it hands out as numpy arrays
     "float double float16 bool string int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()  # noqa: SIM905
 )
-"""Element types, in ONNX Runtime's words, that it hands out as numpy arrays."""
 
 
 def _is_plain(kind: str) -> bool:

@@ -22,11 +22,10 @@ from relayout.verification.side import Array, ModelValue
 
 Shape = Sequence[int | None]
 
-USUAL = {
+USUAL = {  # the perms that are looked for first, and what people call them
     perm_of(*pair): ":".join(pair)
     for pair in (("NHWC", "NCHW"), ("NCHW", "NHWC"), ("NDHWC", "NCDHW"), ("NCDHW", "NDHWC"), ("NCW", "NWC"))
 }
-"""The perms that are looked for first, and what people call them."""
 LONG_INTEGERS = {np.dtype(np.int64), np.dtype(np.int32)}
 """Types of ids, places and lengths: a conversion may make one of the other."""
 SHORTENED = (np.dtype(np.float64), np.dtype(np.float32))  # the type of a source and that of its result, of `--float32`

@@ -335,11 +335,10 @@ NAME_WIDTH = 26  # columns of a name in a table; a longer one takes several line
 
 SENTENCE_WIDTH = 60  # characters of a name in a sentence
 
-STEPWISE = (
+STEPWISE = (  # the line under the table that explains the verdict
     f"{Verdict.STEPWISE}: farther off as a whole, but its operator agrees on the source's own values, and so does each"
     " before it"
 )
-"""The line under the table that explains the verdict."""
 
 WORST = 8  # how many interior values are listed
 

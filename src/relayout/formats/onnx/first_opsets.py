@@ -378,7 +378,7 @@ def _upsample(old: _Old) -> None:
         old.set(mode="linear")
 
 
-ROWS: Mapping[str, Callable[[_Old], None]] = {
+ROWS: Mapping[str, Callable[[_Old], None]] = {  # operators whose definition changed until opset 7
     "BatchNormalization": _batch_normalization,
     "Cast": _cast,
     "Clip": _clip,
@@ -397,7 +397,6 @@ ROWS: Mapping[str, Callable[[_Old], None]] = {
     "Split": _split,
     "Upsample": _upsample,
 }
-"""Operators whose definition changed until opset 7."""
 RANKED: Mapping[str, Callable[[_Old], None]] = {
     **dict.fromkeys(("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor"), _broadcast),
     "PRelu": _prelu,

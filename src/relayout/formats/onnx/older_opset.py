@@ -141,13 +141,12 @@ def _layer_normalization(steps: OlderSteps) -> None:
     steps.give(result)
 
 
-DEFINITIONS: Mapping[str, Callable[[OlderSteps], None]] = {
+DEFINITIONS: Mapping[str, Callable[[OlderSteps], None]] = {  # operators that become older ones
     "Gelu": _gelu,
     "HardSwish": _hard_swish,
     "LayerNormalization": _layer_normalization,
     "Mish": lambda steps: steps.give(steps.add("Mul", steps.x, steps.add("Tanh", steps.add("Softplus", steps.x)))),
 }
-"""Operators that become older ones."""
 
 
 # Operators that older opsets have in another form, such as axes that became operands.

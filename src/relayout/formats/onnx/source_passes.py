@@ -122,13 +122,12 @@ def _define_quantizers(source: UnpreparedModel) -> None:
         source.complete(source.model)
 
 
-ANY_RESULT: Mapping[str, SourcePass] = {
+ANY_RESULT: Mapping[str, SourcePass] = {  # name -> pass over a model that has a result of any format
     "define-quantizers": _define_quantizers,
     "fold-constants": lambda source: fold(source.model, source.weight_bytes),
     "inline-branches": lambda source: branch(source.model),
     "remove-unread": lambda source: remove_unread(source.model.graph),
 }
-"""Name -> pass over a model that has a result of any format."""
 
 # Float64 and bfloat16 of a model as float32, whose kernels every runtime has: `--float32`.
 #

@@ -181,7 +181,7 @@ def _from_json(entry: Mapping[str, Any]) -> Holding:
 #
 # The ONNX model has it as metadata (`tflite.metadata.NAME`, `tflite.file.NAME`).
 
-UNTRUE = frozenset(
+UNTRUE = frozenset(  # buffers that are not true of another file
     [
         OWN,  # it speaks of the source of the file that it is in
         MIN_RUNTIME_VERSION,  # it is found anew
@@ -189,7 +189,6 @@ UNTRUE = frozenset(
         "LiteRtStamp",  # it says for which processor the operators were compiled
     ]
 )
-"""Buffers that are not true of another file."""
 
 
 def buffers(model: ir.Model) -> Mapping[str, bytes]:

@@ -231,10 +231,9 @@ def _number(tensor: Tensor) -> int | None:
     return int(values[0]) if values.size == 1 else None
 
 
-_PURE = frozenset(
+_PURE = frozenset(  # operators that go where nothing reads them
     ("ADD", "CONCATENATION", "DYNAMIC_UPDATE_SLICE", "GATHER", "PACK", "RESHAPE", "SLICE", SET_ITEM, GET_ITEM)
 )
-"""Operators that go where nothing reads them."""
 
 
 def by_rows(

@@ -446,7 +446,7 @@ PLAIN_GATES = Condition(
     "four gates of their own weights, without peepholes, projection and normalization",
     lambda operator: operator.has(1) and not any(map(operator.has, (*PEEPHOLES, *PROJECTION, *NORMALIZATION))),
 )
-GATE = Expansion(
+GATE = Expansion(  # a HARD_SWISH of real numbers, which Vela 5.2 refuses together with the whole file
     "HardSwish",
     (
         Condition(
@@ -456,7 +456,6 @@ GATE = Expansion(
     ),
     lambda *_: (Step("HardSigmoid", (0,), "gate", {"alpha": 1 / 6, "beta": 0.5}), Step("Mul", (0, "gate"), "gated")),
 )
-"""A HARD_SWISH of real numbers, which Vela 5.2 refuses together with the whole file."""
 ANY = (STATIC_BUT_N, INTEGER_KERNEL)
 WEIGHTS = (STATIC_BUT_N, CONSTANT_KERNEL, weights_of(*BYTES), INTEGER_KERNEL)
 MATRIX = (STATIC_BUT_N, constant(1, "second operand"), weights_of(*BYTES), INTEGER_KERNEL)
@@ -535,7 +534,7 @@ def _is_resized_by_u85(operator: Operator) -> bool:
 
 MOST_GROWN = 1024
 RESIZED_BY_U85 = Condition("of linear ones a power of 2 times the height and width", _is_resized_by_u85)
-U85_ROWS = (
+U85_ROWS = (  # the rows of operators that an Ethos-U85 has more of
     *convolutions(TYPES, IMAGE, WEIGHTS),
     Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, (*WEIGHTS, COVERED)),
     Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY, WINDOW)),
@@ -544,7 +543,6 @@ U85_ROWS = (
     Kernel("Resize", ("NHWC",), TYPES, (4,), (SPATIAL_ONLY, RESIZED_BY_U85, *ANY)),
     Kernel("MatMul", types=TYPES, limits=ANY),
 )
-"""The rows of operators that an Ethos-U85 has more of."""
 ETHOS_U85 = replace(
     TARGET,
     name="ethos-u85",

@@ -109,10 +109,9 @@ def _every(
     ]
 
 
-FAST_MULTIPLIER = Expansion(
+FAST_MULTIPLIER = Expansion(  # for LiteRT's CPU kernels alone
     "Conv",
     (DEPTHWISE, Condition("few results for each of many channels", _is_faster)),
     _one_by_one,
     of_tflite=False,
 )
-"""For LiteRT's CPU kernels alone."""

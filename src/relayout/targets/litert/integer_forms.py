@@ -415,7 +415,7 @@ def _pad(operator: Operator, _: Constants) -> Sequence[Step]:
 
 
 UNLIKE_BORDER = Condition("with a border, in a quantized unit of bytes of two scales", _has_unlike_border)
-FORMS = (
+FORMS = (  # the forms, of which a unit gets the first that fits
     *(IntegerForm(Expansion(name, (UNIT,), _through_words), _one, name) for name in ("Sigmoid", "Tanh", "Softmax")),
     *(
         IntegerForm(Expansion(name, (UNIT,), _through_bytes), off_through_bytes)
@@ -430,4 +430,3 @@ FORMS = (
     IntegerForm(Expansion("Clip", (UNIT,), _clip), _one),
     IntegerForm(Expansion("Pad", (UNLIKE_BORDER,), _pad), _one),
 )
-"""The forms, of which a unit gets the first that fits."""

@@ -415,7 +415,7 @@ def _concatenated(candidate: Candidate) -> Kernel | None:
     return AS_ASKED if _data(candidate, range(len(candidate.inputs))) else None
 
 
-ROWS: Mapping[str, Row] = {
+ROWS: Mapping[str, Row] = {  # ONNX's operator -> whether LiteRT's integer kernel computes a unit of it
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _weighted),
     "MatMul": _product,
     **dict.fromkeys(("Add", "Sub"), _sum),
@@ -441,7 +441,6 @@ ROWS: Mapping[str, Row] = {
     "LogSoftmax": _log_softmax,
     "Tanh": _either(_fixed(1 / 128, 0), _fixed(WORD_STEP, 0, WORDS)),
 }
-"""ONNX's operator -> whether LiteRT's integer kernel computes a unit of it."""
 TAKES = frozenset({"Conv", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})
 """Operators whose kernels apply an activation."""
 PRODUCTS = frozenset({"MatMul"})

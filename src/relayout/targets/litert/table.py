@@ -98,11 +98,10 @@ _ON_IMAGES = (
     Kernel("RoiAlign", ("NHWC",), (), IMAGE),
     Kernel("BatchNormalization", ("NHWC",), BYTES_TOO),
 )
-_IN_ORDER = (
+_IN_ORDER = (  # operators on images that are written as others, in ONNX's own order
     Kernel("MaxUnpool", ("NCHW",)),
     Kernel("GridSample", ("NCHW",), domain="com.microsoft"),  # the standard's before a file is written
 )
-"""Operators on images that are written as others, in ONNX's own order."""
 DEFINED = {"": standard_definitions.DEFINITIONS, MICROSOFT: attention_definitions.DEFINITIONS}
 """Domain -> operators that have a definition in place of an export."""
 _BUILTINS = (Kernel(" ".join(sorted({*RESTORABLE, *RESTORABLE_CUSTOM, READ, ASSIGN})), domain=DOMAIN),)

@@ -53,22 +53,20 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
 PLAIN = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"})
 """Builtins whose weights and bias are told by whether they are constants."""
 MANY = frozenset({"CONCATENATION", "PACK"})  # builtins of any number of operands: of those that are alike one is told
-STRETCHED = frozenset(
+STRETCHED = frozenset(  # builtins whose operands stretch to the result: their ranks do not matter
     [
         *["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "POW", "SQUARED_DIFFERENCE", "FLOOR_DIV", "FLOOR_MOD"],
         *["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "LOGICAL_AND", "LOGICAL_OR"],
         *["SELECT", "SELECT_V2"],
     ]
 )
-"""Builtins whose operands stretch to the result: their ranks do not matter."""
-EACH = frozenset(
+EACH = frozenset(  # builtins that compute each element of one operand: its rank does not matter
     [
         *["ABS", "NEG", "EXP", "LOG", "SQRT", "RSQRT", "SIN", "COS", "TANH", "LOGISTIC", "FLOOR", "CEIL", "ROUND"],
         *["SQUARE", "SIGN", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "HARD_SWISH", "GELU", "LEAKY_RELU"],
         *["CAST", "LOGICAL_NOT", "ZEROS_LIKE", "ADD_N"],
     ]
 )
-"""Builtins that compute each element of one operand: its rank does not matter."""
 
 
 def form_of(operator: DraftOperator) -> str:
@@ -237,7 +235,7 @@ def _count(operator: DraftOperator) -> str:
     return str(len(operator.inputs)) if len(operator.inputs) > 2 else ""
 
 
-DETAILS: Mapping[str, Callable[[DraftOperator], str]] = {
+DETAILS: Mapping[str, Callable[[DraftOperator], str]] = {  # builtin -> what else its form says
     **dict.fromkeys(
         ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL"), _named_axes
     ),
@@ -256,4 +254,3 @@ DETAILS: Mapping[str, Callable[[DraftOperator], str]] = {
     "PRELU": _slopes,
     "ADD_N": _count,
 }
-"""Builtin -> what else its form says."""

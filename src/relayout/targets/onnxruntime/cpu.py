@@ -198,11 +198,10 @@ UNSIGNED = ("UINT8",)
 """The data's type for which there is a depthwise kernel; for int8 every channel is a product of its own."""
 COORDINATES = "coordinate_transformation_mode"
 ONE_OUTPUT = Condition("one output", lambda operator: not operator.gives(1))
-COUNTED = Condition(
+COUNTED = Condition(  # the kernel on integers also counts what lies beyond the pads
     "ceil_mode 0 or count_include_pad 0",
     lambda operator: not (operator.int("ceil_mode", 0) and operator.int("count_include_pad", 0)),
 )
-"""The kernel on integers also counts what lies beyond the pads."""
 INSIDE = Condition("no tf_crop_and_resize", lambda operator: operator.string(COORDINATES, "") != "tf_crop_and_resize")
 """What lies beyond an image is a real number there (`extrapolation_value`), and no integer."""
 

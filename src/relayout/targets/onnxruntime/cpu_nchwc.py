@@ -46,11 +46,10 @@ def _float(operator: Operator, name: str, default: float) -> float:
     return operator.node.attributes.get_float(name, default)
 
 
-NUMBERS = (
+NUMBERS = (  # operators that give numbers for numbers, of every channel alone
     "Abs Add AveragePool Clip Cos Elu Erf Gelu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish LeakyRelu Max"
     " MaxPool Min Mish Mul Neg Relu Sigmoid Sin Softplus Sub Swish Tanh"
 )
-"""Operators that give numbers for numbers, of every channel alone."""
 
 
 def _bounds(operator: Operator) -> tuple[float, ...] | None:

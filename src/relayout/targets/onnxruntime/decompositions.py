@@ -36,13 +36,12 @@ MOST_MULTIPLIED = 2048
 """Elements of two axes together up to which two products take less time: a thirtieth of a nanosecond for each."""
 MOST_BYTES = 1 << 22  # of the matrices
 IMAGE = 4  # the rank of an image, whose last two axes are resized
-PLACES = {
+PLACES = {  # where among the old elements each new one lies, by `coordinate_transformation_mode`
     "half_pixel": lambda at, old, new, scale: (at + 0.5) / scale - 0.5,
     "pytorch_half_pixel": lambda at, old, new, scale: (at + 0.5) / scale - 0.5 if new > 1 else at * 0.0,
     "asymmetric": lambda at, old, new, scale: at / scale,
     "align_corners": lambda at, old, new, scale: at * ((old - 1) / (new - 1)) if new > 1 else at * 0.0,
 }
-"""Where among the old elements each new one lies, by `coordinate_transformation_mode`."""
 
 
 def _coordinates(operator: Operator) -> str:

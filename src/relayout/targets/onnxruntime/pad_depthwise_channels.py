@@ -26,10 +26,9 @@ from relayout.light_dataclass import dataclass
 TOGETHER, LEAST = 16, 8
 """So many channels at once are what the kernel takes; and so few of them are not worth as many others."""
 
-KEEPING = frozenset(
+KEEPING = frozenset(  # operators of which a channel of the result follows from the same channel of the operands alone
     ("ADD", "DEPTHWISE_CONV_2D", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "MEAN", "MUL", "RELU", "RELU6", "SUB", "TANH")
 )
-"""Operators of which a channel of the result follows from the same channel of the operands alone."""
 
 _ELEMENTS = {TensorType.INT8: np.int8, TensorType.INT32: np.int32, TensorType.FLOAT32: np.float32}
 

@@ -25,20 +25,18 @@ from relayout.light_dataclass import dataclass
 SHIFT = 128
 BYTES = (TensorType.INT8, TensorType.UINT8)
 
-COMPUTING = (
+COMPUTING = (  # operators that compute with what integers mean, and yield integers that mean the result
     "ABS ADD ADD_N AVERAGE_POOL_2D BATCH_MATMUL CONV_2D CONV_3D CONV_3D_TRANSPOSE COS CUMSUM DEPTHWISE_CONV_2D DIV ELU "
     "EXP FULLY_CONNECTED GELU HARD_SWISH L2_NORMALIZATION LEAKY_RELU LOG LOGISTIC LOG_SOFTMAX MEAN MUL PRELU "
     "REDUCE_PROD RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESIZE_BILINEAR RSQRT SIN SOFTMAX SQRT SQUARE SQUARED_DIFFERENCE "
     "SUB SUM TANH TRANSPOSE_CONV"
 )
-"""Operators that compute with what integers mean, and yield integers that mean the result."""
 
-MOVING = (
+MOVING = (  # operators that move or compare integers, for which a shift of all of them is no difference
     "ARG_MAX ARG_MIN BATCH_TO_SPACE_ND BROADCAST_TO CONCATENATION DEPTH_TO_SPACE EXPAND_DIMS GATHER GATHER_ND MAXIMUM "
     "MAX_POOL_2D MINIMUM MIRROR_PAD PACK PAD PADV2 REDUCE_MAX REDUCE_MIN RESHAPE RESIZE_NEAREST_NEIGHBOR REVERSE_V2 "
     "SELECT SELECT_V2 SLICE SPACE_TO_BATCH_ND SPACE_TO_DEPTH SPLIT SPLIT_V SQUEEZE STRIDED_SLICE TILE TRANSPOSE UNPACK"
 )
-"""Operators that move or compare integers, for which a shift of all of them is no difference."""
 
 KNOWN = frozenset(f"{COMPUTING} {MOVING}".split())
 

@@ -37,7 +37,7 @@ OPTIONS: Mapping[str, str] = {
 """Operator -> its table of options, which has the operator's name where none is given behind a `=`."""
 
 
-_MODEL = {
+_MODEL = {  # the tables that make up a model
     "Model": (
         "version:uint32 operator_codes:[OperatorCode] subgraphs:[SubGraph] description:string buffers:[Buffer] "
         "metadata_buffer:[int32] metadata:[Metadata] signature_defs:[SignatureDef] "
@@ -82,9 +82,8 @@ _MODEL = {
     "SignatureDef": "inputs:[TensorMap] outputs:[TensorMap] signature_key:string _ subgraph_index:uint32",
     "TensorMap": "name:string tensor_index:uint32",
 }
-"""The tables that make up a model."""
 
-_OPTIONS = {
+_OPTIONS = {  # the options of operators
     "AddOptions": "fused_activation_function:ActivationFunctionType pot_scale_int16:bool=True",
     "ArgMaxOptions": "output_type:TensorType",
     "ArgMinOptions": "output_type:TensorType",
@@ -228,7 +227,6 @@ _OPTIONS = {
     "VarHandleOptions": "container:string shared_name:string",
     "WhileOptions": "cond_subgraph_index:int32 body_subgraph_index:int32",
 }
-"""The options of operators."""
 
 _EMPTY = """
 ATan2Options AbsOptions AddNOptions AssignVariableOptions BatchToSpaceNDOptions BitcastOptions BitwiseXorOptions
@@ -282,7 +280,7 @@ ReduceWindowOptions StableHLOCompositeOptions StablehloShiftLeftOptions Stablehl
 """Options of the operators that came after the first union was full."""
 
 
-SCHEMA = Schema(
+SCHEMA = Schema(  # everything `flatbuffer.read_root` needs to read a model
     tables={name: rows(text) for name, text in (_MODEL | _OPTIONS | dict.fromkeys(_EMPTY.split(), "")).items()},
     unions={
         "BuiltinOptions": tuple(_OPTIONS_UNION.split()),
@@ -301,4 +299,3 @@ SCHEMA = Schema(
         "TensorType": "int8",
     },
 )
-"""Everything `flatbuffer.read_root` needs to read a model."""

@@ -263,7 +263,7 @@ def _has_full_kernel(use: _Use) -> bool:
 _ASYMMETRIC = _option("asymmetric_quantize_inputs")
 _RNNS = "RNN UNIDIRECTIONAL_SEQUENCE_RNN BIDIRECTIONAL_SEQUENCE_RNN BIDIRECTIONAL_SEQUENCE_LSTM"
 
-_BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (
+_BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (  # the version that a property asks for, of which operators
     ("ABS", 3, _is_int16),
     ("ABS", 4, _is_plain_int16),
     ("ADD", 3, lambda use: _is_int16(use) and use.option("pot_scale_int16") is False),
@@ -322,7 +322,6 @@ _BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (
     ("UNIDIRECTIONAL_SEQUENCE_LSTM", 3, _both(_is_hybrid_lstm, _ASYMMETRIC)),
     ("UNIDIRECTIONAL_SEQUENCE_LSTM", 4, _option("diagonal_recurrent_tensors")),
 )
-"""The version that a property asks for, of which operators."""
 
 
 def _type_rows() -> Iterator[tuple[str, int, _Property]]:

@@ -36,7 +36,7 @@ ALIGNMENT = 16  # of weights in a file; runtimes use them where they lie
 
 VERSION = 3  # of the schema
 
-_PRESENT: frozenset[Field] = frozenset(
+_PRESENT: frozenset[Field] = frozenset(  # vectors and strings that runtimes take to be there
     (kind, field)
     for kind, fields in {
         "Model": "operator_codes subgraphs buffers",
@@ -49,7 +49,6 @@ _PRESENT: frozenset[Field] = frozenset(
     }.items()
     for field in fields.split()
 )
-"""Vectors and strings that runtimes take to be there."""
 
 _LAST: frozenset[Field] = frozenset({("Buffer", "data")})
 

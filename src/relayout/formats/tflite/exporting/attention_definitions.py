@@ -210,7 +210,7 @@ def _rotary_embedding(body: AttentionBody) -> None:
 
 QUERY, KEY, VALUE, PAST_KEYS, PAST_VALUES, ENDS, TOTAL, COSINES, SINES, POSITIONS = range(10)
 """Operands of GroupQueryAttention."""
-ELSE = {
+ELSE = {  # attributes -> what they are where nothing else is asked for
     "smooth_softmax": (0, -1),
     "qk_output": (0,),
     "causal": (1,),
@@ -219,7 +219,6 @@ ELSE = {
     "k_quant_type": ("NONE",),
     "v_quant_type": ("NONE",),
 }
-"""Attributes -> what they are where nothing else is asked for."""
 GATHERS_IN_BATCHES = 12  # the version of the standard from which on GatherND has a batch
 
 

@@ -24,13 +24,12 @@ BITS = {TensorType.INT4: 4, TensorType.INT8: 8}
 STORED = {ir.DataType.INT4: TensorType.INT4, ir.DataType.INT8: TensorType.INT8}
 MATRIX = 2
 PIECE = 1 << 20  # bytes that are flipped at once
-SIGNED = {
+SIGNED = {  # type of a constant -> the signed type that holds it, and the number that is subtracted
     ir.DataType.INT2: (ir.DataType.INT4, 0),
     ir.DataType.UINT2: (ir.DataType.INT4, 0),
     ir.DataType.UINT4: (ir.DataType.INT4, 8),
     ir.DataType.UINT8: (ir.DataType.INT8, 128),
 }
-"""Type of a constant -> the signed type that holds it, and the number that is subtracted."""
 SCALE, REAL = 12, 4  # bytes of a scale with its zero point, and of a real number
 
 

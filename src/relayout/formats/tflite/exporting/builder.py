@@ -31,7 +31,7 @@ ONE = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64), 0)
 """The quantization of integers that are the numbers themselves."""
 
 Operand = DraftTensor | NDArray[Any] | float
-FOLDED: Mapping[str, Callable[..., Any]] = {
+FOLDED: Mapping[str, Callable[..., Any]] = {  # operators that are computed here where their operands are constants
     "ADD": np.add,
     "SUB": np.subtract,
     "MUL": np.multiply,
@@ -41,7 +41,6 @@ FOLDED: Mapping[str, Callable[..., Any]] = {
     "LESS": np.less,
     "SELECT_V2": np.where,
 }
-"""Operators that are computed here where their operands are constants."""
 
 
 def _has_few(arrays: Sequence[NDArray[Any] | None]) -> bool:

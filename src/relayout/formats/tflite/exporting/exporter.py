@@ -67,7 +67,7 @@ def _write_variables(file: DraftFile) -> None:
     write_variables(file.graph.program, file.graph.variables)
 
 
-DRAFT_PASSES: Mapping[str, Callable[[DraftFile], object]] = {
+DRAFT_PASSES: Mapping[str, Callable[[DraftFile], object]] = {  # name -> pass over the draft of a file, in place
     "tidy": lambda file: file.each(partial(tidy, for_litert=file.for_litert)),
     "quantizable": lambda file: file.each(
         partial(make_quantizable, quantization=file.quantization, as_source=file.as_source, for_litert=file.for_litert)
@@ -86,7 +86,6 @@ DRAFT_PASSES: Mapping[str, Callable[[DraftFile], object]] = {
     "separate-operands": lambda file: file.each(separate_operands),
     "separate-memory": lambda file: file.each(separate),
 }
-"""Name -> pass over the draft of a file, in place."""
 
 
 def export(

@@ -26,13 +26,12 @@ ACTIVATIONS: Mapping[str, ActivationFunctionType] = {
     "RELU6": ActivationFunctionType.RELU6,
     "RELU_N1_TO_1": ActivationFunctionType.RELU_N1_TO_1,
 }
-FUSE_ACTIVATIONS = frozenset(
+FUSE_ACTIVATIONS = frozenset(  # operators whose kernels apply an activation
     [
         *["ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"],
         *["MAX_POOL_2D", "AVERAGE_POOL_2D"],
     ]
 )
-"""Operators whose kernels apply an activation."""
 FLOATS = (TensorType.FLOAT32,)
 FUSE_BOUNDS = frozenset({"ADD", "SUB", "MUL"})
 """Operators whose kernels keep integers without a scale at 0 or above by an activation."""
@@ -40,13 +39,12 @@ INTEGERS = (TensorType.INT32, TensorType.INT64)  # these integers
 JOINS = frozenset({"CONCATENATION"})  # operators that put all their operands beside each other
 MOVES = frozenset({"DEPTH_TO_SPACE", "RESHAPE", "STRIDED_SLICE", "TRANSPOSE", *JOINS})
 """Operators that give elements of their operands, and no others."""
-BY_ROWS = frozenset(
+BY_ROWS = frozenset(  # operators that compute each row of their first operand by itself
     [
         *["FULLY_CONNECTED", "QUANTIZE", "DEQUANTIZE"],
         *["ELU", "GELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "TANH", *ACTIVATIONS],
     ]
 )
-"""Operators that compute each row of their first operand by itself."""
 BIASED = frozenset({"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"})
 BIAS = 2  # place of a bias among the operands of these
 
@@ -90,10 +88,9 @@ class _Fusion:
         own = [operator for operator in draft.operators if not operator.is_restored]
         self.producers = {tensor: operator for operator in own for tensor in operator.outputs}
         self.readers = draft.readers()
-        self.followers = {
+        self.followers = {  # tensor -> the last operator that has it as its first operand
             tensor: operator for operator in draft.operators for tensor in operator.inputs[:1] if tensor is not None
         }
-        """Tensor -> the last operator that has it as its first operand."""
         self.unique = draft.unique
         self.rows_of: dict[DraftTensor, DraftTensor] = {}
         self.removed: set[DraftOperator] = set()

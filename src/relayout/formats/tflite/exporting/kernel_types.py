@@ -158,13 +158,12 @@ f       EXP LOG SIN COS SQRT RSQRT SQUARE TANH LOGISTIC CEIL FLOOR ROUND ELU GEL
 f       RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 SOFTMAX LOG_SOFTMAX BATCH_MATMUL FULLY_CONNECTED CONV_2D DEPTHWISE_CONV_2D
 f       TRANSPOSE_CONV CONV_3D AVERAGE_POOL_2D RESIZE_BILINEAR L2_NORMALIZATION
 """
-TYPES: Mapping[str, tuple[TensorType, ...]] = {
+TYPES: Mapping[str, tuple[TensorType, ...]] = {  # builtin -> the types of its data that its kernel takes
     name: tuple(_BY_LETTER[letter] for letter in letters)
     for letters, *names in (line.split() for line in _TABLE.strip().splitlines())
     for name in names
 }
-"""Builtin -> the types of its data that its kernel takes."""
-WIDER: Mapping[TensorType, tuple[TensorType, ...]] = {
+WIDER: Mapping[TensorType, tuple[TensorType, ...]] = {  # type -> types that hold all its numbers
     TensorType.FLOAT16: (TensorType.FLOAT32,),
     TensorType.BOOL: (TensorType.UINT8, TensorType.INT32),
     TensorType.INT8: (TensorType.INT16, TensorType.INT32),
@@ -174,8 +173,7 @@ WIDER: Mapping[TensorType, tuple[TensorType, ...]] = {
     TensorType.INT32: (TensorType.INT64,),
     TensorType.UINT32: (TensorType.INT64,),
 }
-"""Type -> types that hold all its numbers."""
-ANY_SIGN = frozenset(
+ANY_SIGN = frozenset(  # builtins that do the same bits to signed and unsigned integers
     [
         "ADD",
         "SUB",
@@ -192,7 +190,6 @@ ANY_SIGN = frozenset(
         "STABLEHLO_AND",
     ]
 )
-"""Builtins that do the same bits to signed and unsigned integers."""
 ORDERED = frozenset(["LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "MAXIMUM", "MINIMUM", "TOPK_V2"])
 """Builtins that only ask for the order of numbers: unsigned ones are moved down to where signed ones lie."""
 DATA = {"SPLIT": 1, "TRANSPOSE_CONV": 2, "ONE_HOT": 2, "SCATTER_ND": 1, "SELECT_V2": 1, "FILL": 1}

@@ -257,7 +257,7 @@ def _classifier(body: DefinitionBody) -> bool:
     return True
 
 
-DEFINITIONS: Mapping[str, Definition] = {
+DEFINITIONS: Mapping[str, Definition] = {  # operator of ai.onnx.ml -> what adds the nodes that compute it
     "ArrayFeatureExtractor": _feature,
     "Binarizer": _binarizer,
     "Imputer": _imputer,
@@ -270,7 +270,6 @@ DEFINITIONS: Mapping[str, Definition] = {
     "SVMRegressor": _svm_regressor,
     **tree_definitions.DEFINITIONS,
 }
-"""Operator of ai.onnx.ml -> what adds the nodes that compute it."""
 RAISED = 13  # the version of the standard that definitions are written in, where the model may import it
 FLATTENED = ("Hardmax", "LogSoftmax", "Softmax")  # operators that saw their operand as a matrix before
 UNKNOWN = "TensorFlow Lite has no such operator"

@@ -80,7 +80,7 @@ FUSED = {("com.microsoft", "FusedConv"): "", (INTERNAL_NHWC, "Conv"): INTERNAL_N
 """A convolution with an activation -> the domain of the convolution alone."""
 ACTIVATION, PARAMETERS = "activation", "activation_params"
 ADDED = 3  # the operand that is added to the result before the activation
-PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
+PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {  # activation -> what its parameters are, in order
     "": (),
     "Relu": (),
     "Tanh": (),
@@ -89,7 +89,6 @@ PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {
     "HardSigmoid": ("alpha", "beta"),
     "Clip": ("min", "max"),
 }
-"""Activation -> what its parameters are, in order."""
 OPERANDS = ("Clip",)  # activations whose parameters are operands; those of others are attributes
 
 

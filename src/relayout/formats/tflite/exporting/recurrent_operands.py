@@ -25,14 +25,13 @@ FEW_STEPS = 64  # steps up to which a runtime without loops, and without a kerne
 
 DEFAULTS = {"LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"], "RNN": ["tanh"]}
 """Operator -> the activations of one direction where a node gives none."""
-PARAMETERS = {
+PARAMETERS = {  # activations -> their alpha and beta where a node gives none
     "affine": (1.0, 0.0),
     "scaledtanh": (1.0, 1.0),
     "hardsigmoid": (0.2, 0.5),
     "leakyrelu": (0.01,),
     "elu": (1.0,),
 }
-"""Activations -> their alpha and beta where a node gives none."""
 
 
 def is_recurrent(node: ir.Node) -> bool:

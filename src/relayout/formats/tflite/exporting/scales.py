@@ -15,11 +15,10 @@ Scales = tuple[NDArray[np.float32], NDArray[np.int64], int]
 """Scales and zero points, one or one for each channel, and the axis of the channels."""
 DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
 INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
-MOVING = frozenset(
+MOVING = frozenset(  # operators whose results hold elements of their first operand, whatever these mean
     {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice"}
     | {"SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
-"""Operators whose results hold elements of their first operand, whatever these mean."""
 JOINING = frozenset({"Concat"})  # those of which this is true of all operands
 
 
@@ -86,11 +85,10 @@ def scales_of(node: ir.Node) -> Scales | None:
 
 # Unsigned integers as the signed ones of the same width, and back.
 
-SHIFTS = {
+SHIFTS = {  # unsigned integers -> the signed ones that LiteRT's kernels take, and how much lower these lie
     TensorType.UINT8: (TensorType.INT8, 128),
     TensorType.UINT16: (TensorType.INT16, 32768),
 }
-"""Unsigned integers -> the signed ones that LiteRT's kernels take, and how much lower these lie."""
 SHIFTS_OF_WORDS = {TensorType.UINT16: SHIFTS[TensorType.UINT16]}
 """Those of integers that no kernel takes; some take unsigned bytes."""
 

@@ -378,12 +378,11 @@ SHAPE = 1  # place of the new shape among the operands of RESHAPE
 MOVERS = frozenset({"RESHAPE", "REVERSE_V2", "SLICE", "STRIDED_SLICE", "TRANSPOSE"})
 """Builtins that move elements of their first operand, of integers as of real numbers."""
 MOVED = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)  # integers that they move
-REQUANTIZED = {
+REQUANTIZED = {  # integers -> those that QUANTIZE makes of them
     TensorType.INT8: MOVED,
     TensorType.UINT8: MOVED,
     TensorType.INT16: (TensorType.INT16, TensorType.INT8),
 }
-"""Integers -> those that QUANTIZE makes of them."""
 
 
 def tidy(

@@ -508,9 +508,8 @@ def ensemble(body: DefinitionBody) -> bool:
     return True
 
 
-DEFINITIONS: Mapping[str, Any] = {
+DEFINITIONS: Mapping[str, Any] = {  # operator of ai.onnx.ml -> what adds the nodes that compute it
     "TreeEnsemble": ensemble,
     "TreeEnsembleClassifier": classifier,
     "TreeEnsembleRegressor": regressor,
 }
-"""Operator of ai.onnx.ml -> what adds the nodes that compute it."""

@@ -165,7 +165,7 @@ _KEEPING = """
 """
 _REDUCING = "ArgMax ArgMin ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
 
-SHAPES: Mapping[str, Callable[[Operands, Attributes], Dims]] = {
+SHAPES: Mapping[str, Callable[[Operands, Attributes], Dims]] = {  # operators whose operands do not broadcast
     **dict.fromkeys(_KEEPING.split(), lambda operands, _: dims(operands[0])),
     **dict.fromkeys(_REDUCING.split(), _reduced),
     "Concat": _joined,
@@ -187,7 +187,6 @@ SHAPES: Mapping[str, Callable[[Operands, Attributes], Dims]] = {
     "Transpose": lambda operands, attributes: perms.permute(attributes["perm"], dims(operands[0])),
     "Unsqueeze": _unsqueezed,
 }
-"""Operators whose operands do not broadcast."""
 
 _BOOLEAN = frozenset(
     ("And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor")

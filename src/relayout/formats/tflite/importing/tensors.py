@@ -41,7 +41,7 @@ _SIZED_BY_THIRD = """
     EMBEDDING_LOOKUP_SPARSE NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 SCATTER_ND UNSORTED_SEGMENT_MAX
     UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM
 """
-_SIZING: dict[str, tuple[int, ...]] = {
+_SIZING: dict[str, tuple[int, ...]] = {  # operator -> the operands whose elements decide the extents of its results
     **dict.fromkeys(("CONV_3D_TRANSPOSE", "FILL", "TRANSPOSE_CONV"), (0,)),
     **dict.fromkeys(_SIZED_BY_SECOND.split(), (1,)),
     **dict.fromkeys(_SIZED_BY_THIRD.split(), (2,)),
@@ -49,7 +49,6 @@ _SIZING: dict[str, tuple[int, ...]] = {
     "SLICE": (1, 2),
     "STRIDED_SLICE": (1, 2, 3),
 }
-"""Operator -> the operands whose elements decide the extents of its results."""
 
 _OF_SHAPES = ("RANK", "SHAPE")  # operators whose results depend on shapes alone
 
@@ -83,13 +82,12 @@ Quant = Literal["qdq", "float"]
 """What becomes of quantized tensors: integers in Quantize-Dequantize units, or real numbers."""
 
 _ALIKE = "FLOAT16 BFLOAT16 INT64 UINT64 INT32 UINT32 INT16 UINT16 INT8 UINT8 INT4 UINT4 BOOL"
-DTYPES = {
+DTYPES = {  # the element types that ONNX Runtime can store, and what it stores them as: numbers of 2 bits as those of 4
     TensorType.FLOAT64: ir.DataType.DOUBLE,
     TensorType.FLOAT32: ir.DataType.FLOAT,
     TensorType.INT2: ir.DataType.INT4,
     **{TensorType[name]: ir.DataType[name] for name in _ALIKE.split()},
 }
-"""The element types that ONNX Runtime can store, and what it stores them as: numbers of 2 bits as those of 4."""
 
 FEW_BITS = (TensorType.INT4, TensorType.UINT4, TensorType.INT2)
 QUANTIZED_TYPES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, *FEW_BITS)
@@ -180,10 +178,9 @@ def fixed_point(factor: float) -> tuple[int, int]:
     return math.floor(mantissa * (1 << 31) + 0.5), exponent
 
 
-ADDED = re.compile(
+ADDED = re.compile(  # the ending that an export gives a tensor beside that of a value
     r"/(as_in_file_*|stored_*|integers|builtin|float32|between|(gemm/)?fused|\w+directional_sequence_(lstm/lstm|rnn/rnn)(_\d+)?)$"
 )
-"""The ending that an export gives a tensor beside that of a value."""
 REPEATED = re.compile(r"(?P<builtin>/[a-z][a-z0-9_]*)(?:(?:/[^/]+)?(?P=builtin))+$|(?P<order>__p\d+)(?:__p\d+)+$")
 """Endings that a second export adds to those of the first: the builtin that writes a value, an order of axes."""
 

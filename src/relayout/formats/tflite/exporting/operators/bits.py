@@ -12,7 +12,7 @@ from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 WIDE = (TensorType.INT64, TensorType.UINT64)  # integers of which LiteRT has BITWISE_XOR and shifts for halves only
-WIDTH = {
+WIDTH = {  # type -> its bits
     TensorType.INT8: 8,
     TensorType.UINT8: 8,
     TensorType.INT16: 16,
@@ -26,7 +26,6 @@ WIDTH = {
     TensorType.FLOAT64: 64,
     TensorType.BOOL: 8,
 }
-"""Type -> its bits."""
 
 
 def _alike(op: NodeExport, *tensors: DraftTensor) -> list[DraftTensor]:

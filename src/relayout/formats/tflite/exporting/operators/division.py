@@ -51,7 +51,7 @@ def _quotient(op: NodeExport, first: DraftTensor, second: DraftTensor) -> DraftT
     return op.select(signs, op.each("NEG", quotient), quotient)
 
 
-EXTENTS = frozenset(
+EXTENTS = frozenset(  # operators that make extents of extents
     [
         "Shape",
         "Size",
@@ -68,7 +68,6 @@ EXTENTS = frozenset(
         "Div",
     ]
 )
-"""Operators that make extents of extents."""
 
 
 def is_extent(value: ir.Value | None, depth: int = 12) -> bool:

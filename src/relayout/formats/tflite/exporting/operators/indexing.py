@@ -17,10 +17,9 @@ from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.graph.source_names import SOURCE
 
-SCATTERED = frozenset(
+SCATTERED = frozenset(  # types that SCATTER_ND takes
     [TensorType.FLOAT32, TensorType.INT32, TensorType.INT64, TensorType.INT8, TensorType.UINT8, TensorType.BOOL]
 )
-"""Types that SCATTER_ND takes."""
 VIEWS = frozenset(["Reshape", "Squeeze", "Unsqueeze"])
 MOVING = frozenset(["Cast", "Expand", "Gather", "GatherElements"])
 SLICE_UPDATE = "DYNAMIC_UPDATE_SLICE"

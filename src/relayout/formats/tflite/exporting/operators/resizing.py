@@ -268,12 +268,11 @@ def _rounded(op: NodeExport, place: DraftTensor, rounding: str) -> DraftTensor:
 
 CROPPED = "tf_crop_and_resize"  # the coordinates of a region of the image
 PLAIN = NearestBuiltin(False, False)
-LINEAR = {
+LINEAR = {  # where the coordinates of linear interpolation lie -> the builtin's options
     "half_pixel": NearestBuiltin(False, True),
     "align_corners": NearestBuiltin(True, False),
     "asymmetric": PLAIN,
 }
-"""Where the coordinates of linear interpolation lie -> the builtin's options."""
 BUILTINS = {"linear": "RESIZE_BILINEAR", "nearest": "RESIZE_NEAREST_NEIGHBOR"}
 
 

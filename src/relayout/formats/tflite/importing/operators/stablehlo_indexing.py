@@ -24,7 +24,7 @@ from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 # StableHLO operators whose arithmetic is a subgraph: reductions and sorts.
 
-_REDUCERS = {
+_REDUCERS = {  # operators that a reducing subgraph may consist of, without STABLEHLO_ in front
     "ADD": "Add",
     "AND": "And",
     "LOGICAL_AND": "And",
@@ -35,7 +35,6 @@ _REDUCERS = {
     "MULTIPLY": "Mul",
     "OR": "Or",
 }
-"""Operators that a reducing subgraph may consist of, without STABLEHLO_ in front."""
 
 _WHOLE = {"Add": "ReduceSum", "Max": "ReduceMax", "Min": "ReduceMin", "Mul": "ReduceProd"}
 

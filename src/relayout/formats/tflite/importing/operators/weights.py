@@ -16,11 +16,10 @@ from relayout.formats.tflite.importing.tensors import array, literal
 from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, SYMMETRIC
 
 _FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
-_MISREAD = {
+_MISREAD = {  # types of data and weights -> why nobody means what their product would be
     (TensorType.UINT8, TensorType.INT8): "UINT8 data beside INT8 weights, which the kernel reads as unsigned",
     (TensorType.INT8, TensorType.UINT8): "INT8 data beside UINT8 weights, for which there is no kernel",
 }
-"""Types of data and weights -> why nobody means what their product would be."""
 
 
 def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None) -> ir.Value:
