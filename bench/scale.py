@@ -149,8 +149,8 @@ def ordered_network(orders: int) -> Any:
 
 
 STAGES = {
-    "read": "relayout.formats.onnx:read",
-    "complete": "relayout.formats.onnx:complete",
+    "read": "relayout.formats.onnx.reading:read",
+    "complete": "relayout.formats.onnx.completing:complete",
     "build": "relayout.pipeline.planning:build",
     "candidates": "relayout.infer.formulation:candidates",
     "formulate": "relayout.infer.plans:formulate",
@@ -160,7 +160,7 @@ STAGES = {
     "name": "relayout.pipeline.stages:Naming",
     "apply": "relayout.pipeline.stages:apply",
     "check": "relayout.formats.onnx.writing:check_parts",
-    "write": "relayout.formats.onnx:write",
+    "write": "relayout.formats.onnx.writing:write",
 }
 """Stage -> the function that it is, where the pipeline looks it up. A stage's time is without the stages inside it."""
 
