@@ -8,8 +8,8 @@ in another order. With it the convolutions take, of images of 7 × 7 to 112 × 1
 
 1. of real numbers 0.3 to 0.8 times as long from 16 channels on, with two to four results and windows of up to 9 × 9.
    Fewer channels, or more results, take up to twice as long.
-2. of int8 0.05 to 0.5 times as long from 8 channels on, with two to eight results and windows of up to 25 elements. One
-   by a larger window takes LiteRT's own kernel, 6 to 17 times as long.
+2. of int8 0.05 to 0.5 times as long from 8 channels on, with two to eight results and windows of up to 25 elements.
+   Those by larger windows run as real numbers, see `large_windows`.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def _count(operator: Operator) -> int:
 
 
 def _is_faster(operator: Operator) -> bool:
-    """Tell whether a node has few results for each of many channels, and no large window if it runs on integers.
+    """Tell whether a node has few results for each of many channels.
 
     One extent may be open, which a Reshape finds.
     """
@@ -49,10 +49,10 @@ def _is_faster(operator: Operator) -> bool:
         return False
     if sum(not isinstance(extent, int) for extent in shape) > 1:
         return False
-    is_real = unit_of(operator.node) is None
+    is_large = prod(extent for extent in window if isinstance(extent, int)) > MOST_AT_A_TIME
+    is_real = is_large or unit_of(operator.node) is None  # large windows of bytes run as real numbers
     fewest, most = (FEWEST_CHANNELS, MOST_RESULTS) if is_real else (FEWEST_OF_UNITS, MOST_OF_UNITS)
-    fits = is_real or prod(extent for extent in window if isinstance(extent, int)) <= MOST_AT_A_TIME
-    return fits and operator.int("group", 1) >= fewest and 1 < _count(operator) <= most
+    return operator.int("group", 1) >= fewest and 1 < _count(operator) <= most
 
 
 def _one_by_one(operator: Operator, given: Constants) -> Sequence[Step]:

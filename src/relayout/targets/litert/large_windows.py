@@ -1,7 +1,8 @@
 """A depthwise convolution by a large window as the sum of several by parts of it.
 
 XNNPACK computes up to 25 elements of a window at a time; a convolution by more it leaves to LiteRT's own kernel. On x64
-that takes 2 to 60 times as long as the parts and their sum (7 × 7 to 31 × 31 elements, 24 to 768 channels).
+that takes 2 to 60 times as long as the parts and their sum (7 × 7 to 31 × 31 elements, 24 to 768 channels). Between
+integers of 8 bits the parts and their sum are of real numbers, which gives the same integers within one step.
 
 1. Parts by every second row and column, if their windows stay in the middle of the image:
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 
 from relayout.graph.quantized_unit import unit_of
 from relayout.targets.litert.insertion import Insertion
+from relayout.targets.litert.integer_scales import BYTES, stored_reals
 
 CONV = "Conv"
 DEPTHWISE = ("relayout.nhwc.ihwo", "relayout.nwc.iwo")
@@ -58,7 +60,7 @@ class _Window(NamedTuple):
 
 
 def split_large_window(before: Insertion) -> bool:
-    """Rewrite a depthwise convolution of real numbers by a large window, and return whether it is one."""
+    """Rewrite a depthwise convolution by a large window, and return whether it is one."""
     windows = _windows(before.node) if before.node.domain in DEPTHWISE else []
     if prod(window.size for window in windows) <= MOST_AT_A_TIME:
         return False
@@ -74,13 +76,14 @@ def split_large_window(before: Insertion) -> bool:
 
 
 def _windows(node: ir.Node) -> list[_Window]:
-    """Return the axes of space of a convolution of real numbers by a constant kernel; none of any other."""
+    """Return the axes of space of a convolution by constants, of real numbers or of bytes; none of any other."""
     (image, kernel), result = node.inputs[:2], node.outputs[0]
-    if image is None or image.dtype != ir.DataType.FLOAT or kernel is None or kernel.const_value is None:
+    if image is None or image.dtype != ir.DataType.FLOAT or kernel is None or kernel.dtype != image.dtype:
         return []
-    if kernel.dtype != image.dtype or kernel.is_graph_input() or unit_of(node) is not None:
+    numbers, unit = stored_reals(kernel), unit_of(node)
+    if numbers is None or (unit is not None and any(each.dtype not in BYTES for each in unit.activations)):
         return []
-    sizes = kernel.const_value.shape.numpy()[1:-1]
+    sizes = numbers.shape[1:-1]
     count, attributes = len(sizes), node.attributes
     strides, dilations = (attributes.get_ints(name, [1] * count) for name in ("strides", "dilations"))
     pads, rule = attributes.get_ints("pads", [0] * 2 * count), attributes.get_string("auto_pad", "NOTSET")
@@ -116,10 +119,9 @@ class _Part(NamedTuple):
 
 
 def _kernel_of(before: Insertion) -> NDArray[np.generic]:
-    kernel = before.node.inputs[1]
-    assert kernel is not None
-    assert kernel.const_value is not None
-    return kernel.const_value.numpy()
+    numbers = stored_reals(before.node.inputs[1])
+    assert numbers is not None
+    return numbers.astype(np.float32)
 
 
 def _steps(windows: Sequence[_Window]) -> tuple[int, ...]:
@@ -191,6 +193,8 @@ def _write_sum(before: Insertion, parts: Sequence[_Part]) -> None:
     """Write the parts and their sum; the first part has the bias."""
     node = before.node
     (_, _, *bias), (result,) = node.inputs, node.outputs
+    if unit_of(node) is not None and bias and (numbers := stored_reals(bias[0])) is not None:
+        bias = [before.constant(numbers.astype(np.float32), f"{result.name}/bias")]
     own = {name: each for name, each in node.attributes.items() if name != "auto_pad"}
     total: ir.Value | None = None
     for number, part in enumerate(parts):

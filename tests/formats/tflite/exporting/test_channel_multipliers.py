@@ -1,4 +1,4 @@
-"""Depthwise convolutions with several results for each channel, in LiteRT."""
+"""Depthwise convolutions with several results for each channel or by large windows, in LiteRT."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_file_of_litert_comes_back_with_its_builtin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "count", "size", "builtins"), [(8, 2, 3, 2), (8, 8, 5, 8), (8, 2, 7, 1), (4, 2, 3, 1)]
+    ("channels", "count", "size", "builtins"), [(8, 2, 3, 2), (8, 8, 5, 8), (8, 2, 7, 4), (16, 2, 7, 8), (4, 2, 3, 1)]
 )
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 def test_integers_are_rounded_as_by_one_convolution(
@@ -79,4 +79,21 @@ def test_integers_are_rounded_as_by_one_convolution(
     assert operators(content).count("DEPTHWISE_CONV_2D") == builtins
     (got,), (wanted,) = run(content, feed), with_runtime(model, feed)
     assert got.dtype == wanted.dtype
+    assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
+
+
+@pytest.mark.parametrize(("dtype", "parts"), [(np.int8, 4), (np.uint8, 4), (np.int16, 1)])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_large_window_between_integers_is_a_sum_of_real_numbers(dtype: type, parts: int, stride: int) -> None:
+    """LiteRT's own kernel takes 50 times as long; what is rounded at the end is within one step."""
+    channels = 24
+    attributes = {"group": channels, "pads": [3] * 4, "strides": [stride] * 2}
+    weights = {"w": floats(channels, 1, 7, 7), "b": floats(channels, seed=1)}
+    case = Case("Conv", {"x": floats(1, channels, 15, 14), **weights}, ("w", "b"), attributes)
+    source, feed = quantized(case, dtype, alike=False)
+    content = relayout.convert(source, format="tflite").tflite
+    builtins = operators(content)
+    assert builtins.count("DEPTHWISE_CONV_2D") == (min(parts, 3) if stride == 2 else parts)
+    assert ("ADD" in builtins) == (parts > 1)
+    (got,), (wanted,) = run(content, feed), with_runtime(source, feed)
     assert np.abs(got.astype(int) - wanted.astype(int)).max() <= 1
