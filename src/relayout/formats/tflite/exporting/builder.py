@@ -143,6 +143,14 @@ class BuiltinBuilder:
         """Return the smaller one."""
         return self.each("MINIMUM", a, b)
 
+    def clamp(self, x: Operand, low: Operand, high: Operand) -> DraftTensor:
+        """Return numbers, those beyond two ends as the ends."""
+        return self.maximum(self.minimum(x, high), low)
+
+    def is_between(self, x: Operand, low: Operand, high: Operand) -> DraftTensor:
+        """Return which numbers are not beyond two ends."""
+        return self.both(self.compare("GREATER_EQUAL", x, low), self.compare("LESS_EQUAL", x, high))
+
     def compare(self, name: str, a: Operand, b: Operand) -> DraftTensor:
         """Compare: `LESS`, `GREATER_EQUAL` and so on."""
         return self.each(name, a, b, kind=TensorType.BOOL)

@@ -382,4 +382,4 @@ def _activation(op: NodeExport, name: str, numbers: Sequence[float], clip: float
         raise Unwritable(f"the activation {name.capitalize()}" + " with parameters" * (name in PARAMETERS))
     if not clip:
         return function
-    return lambda x: function(op.maximum(op.minimum(x, clip), -clip))
+    return lambda x: function(op.clamp(x, -clip, clip))

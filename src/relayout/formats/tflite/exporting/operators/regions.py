@@ -197,7 +197,7 @@ def _samples(op: NodeExport, side: _Side, ratio: int) -> list[Tap]:
     place = op.add(op.mul(side.span(op), offsets.astype(np.float32)), side.begin)
     ones = op.cast(_is_inside(op, place, extent), TensorType.FLOAT32)
     last = more(op, extent, -1.0)
-    place = op.maximum(op.minimum(place, last), 0.0)
+    place = op.clamp(place, 0.0, last)
     low = op.each("FLOOR", place)
     rest = op.sub(place, low)
     high = op.minimum(op.add(low, 1.0), last)
@@ -209,7 +209,7 @@ def _samples(op: NodeExport, side: _Side, ratio: int) -> list[Tap]:
 
 def _is_inside(op: NodeExport, place: DraftTensor, extent: Operand) -> DraftTensor:
     """Return which samples count: those outside of the image by up to one element lie on its border."""
-    return op.both(op.compare("GREATER_EQUAL", place, -1.0), op.compare("LESS_EQUAL", place, extent))
+    return op.is_between(place, -1.0, extent)
 
 
 def _write_products(op: NodeExport, down: _Side, across: _Side) -> None:
@@ -250,11 +250,11 @@ def _weights(op: NodeExport, side: _Side) -> DraftTensor:
     first = op.add(begin, op.mul(size, number))
     step = op.maximum(op.div(size, by), LEAST_STEP)
     least = _upwards(op, op.sub(op.div(op.sub(elements - 1, first), step), 1.5))
-    least = op.maximum(op.minimum(least, op.sub(samples, 1.0)), 0.0)
+    least = op.clamp(least, 0.0, op.sub(samples, 1.0))
     k = op.add(least, np.arange(TAPS, dtype=np.float32))
     place = op.add(first, op.div(op.mul(op.add(k, 0.5), size), by))
     counts = op.both(_is_inside(op, place, side.extent), op.compare("LESS", k, samples))
-    within = op.maximum(op.minimum(place, extent - 1.0), 0.0)
+    within = op.clamp(place, 0.0, extent - 1.0)
     weight = op.maximum(op.sub(1.0, op.each("ABS", op.sub(within, elements))), 0.0)
     total = op.reduce("SUM", op.mul(weight, op.cast(counts, TensorType.FLOAT32)), [3])
     return op.div(total, op.reshape(divisor, (count, 1, 1)))

@@ -74,7 +74,7 @@ def cropped(factors: Factors, tensor: DraftTensor, mode: str, rounding: str) -> 
         grown: Dims = (*result.dims[:axis], factors.dims[axis], *result.dims[axis + 1 :])
         place = _place_of_region(factors, axis)
         result = _interpolated(factors, result, axis, grown, mode, rounding, place, is_positive=False)
-        within = op.both(op.compare("GREATER_EQUAL", place, 0.0), op.compare("LESS_EQUAL", place, factors.last(axis)))
+        within = op.is_between(place, 0.0, factors.last(axis))
         column = op.reshape(within, (*within.dims, *[1] * (len(grown) - axis - 1)))
         inside = column if inside is None else op.both(inside, column)
     return result if inside is None else op.select(inside, result, op.number("extrapolation_value"))
@@ -126,7 +126,7 @@ def _interpolated(
         return op.reshape(weight, (weight.dims[0], *behind))
 
     if mode == "linear":  # a place is inside, so that no weight is outside
-        inside = op.maximum(op.minimum(place, last), 0.0)
+        inside = op.clamp(place, 0.0, last)
         below = op.each("FLOOR", inside)
         first = taken(below)
         step = op.sub(taken(op.add(below, 1.0)), first)
@@ -158,7 +158,7 @@ def _smoothed(
     distance = op.sub(elements, op.reshape(place, (*place.dims, 1)))
     weights = _weights(factors, op.each("ABS", op.div(distance, stretch)), mode)
     weights = op.div(weights, op.reduce("SUM", weights, [1], keep=True))
-    inside = op.maximum(op.minimum(elements, factors.last(axis)), 0.0)
+    inside = op.clamp(elements, 0.0, factors.last(axis))
     taken = op.gather(tensor, op.cast(inside, TensorType.INT32), axis)
     if axis == len(taken.dims) - 1:
         return op.matmul(taken, weights, adj_y=True)
@@ -174,12 +174,12 @@ def _weights(factors: Factors, distance: DraftTensor, mode: str) -> DraftTensor:
     op, a = factors.op, factors.op.number("cubic_coeff_a", -0.75)
     if mode == "linear":
         return op.maximum(op.sub(1.0, distance), 0.0)
-    near, far = (_polynomial(op, distance, each) for each in _cubics(a))
+    near, far = (polynomial_at(op, distance, each) for each in cubics(a))
     outer = op.select(op.compare("LESS", distance, 2.0), far, 0.0)
     return op.select(op.compare("LESS_EQUAL", distance, 1.0), near, outer)
 
 
-def _cubics(a: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def cubics(a: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the polynomials of the distance up to 1, and from there up to 2."""
     return (a + 2, -(a + 3), 0.0, 1.0), (a, -5 * a, 8 * a, -4 * a)
 
@@ -195,20 +195,22 @@ def _cubic(
     op, a = factors.op, factors.op.number("cubic_coeff_a", -0.75)
     below = op.each("FLOOR", place)
     t = op.sub(place, below)
-    near, far = _cubics(a)
+    near, far = cubics(a)
     distances = [op.add(t, 1.0), t, op.sub(1.0, t), op.sub(2.0, t)]
-    weights = [_polynomial(op, x, polynomial) for x, polynomial in zip(distances, (far, near, near, far), strict=True)]
+    weights = [
+        polynomial_at(op, x, polynomial) for x, polynomial in zip(distances, (far, near, near, far), strict=True)
+    ]
     taps = [op.add(below, float(tap)) if tap else below for tap in CUBIC_TAPS]
     if factors.op.integer("exclude_outside"):
         zero = op.mul(t, 0.0)
-        inside = [op.both(op.compare("GREATER_EQUAL", tap, 0.0), op.compare("LESS_EQUAL", tap, last)) for tap in taps]
+        inside = [op.is_between(tap, 0.0, last) for tap in taps]
         weights = [op.select(shown, weight, zero) for shown, weight in zip(inside, weights, strict=True)]
         total = reduce(op.add, weights)
         weights = [op.div(weight, total) for weight in weights]
     return reduce(op.add, [op.mul(taken(tap), column(weight)) for tap, weight in zip(taps, weights, strict=True)])
 
 
-def _polynomial(op: NodeExport, x: DraftTensor, coefficients: tuple[float, ...]) -> DraftTensor:
+def polynomial_at(op: NodeExport, x: DraftTensor, coefficients: tuple[float, ...]) -> DraftTensor:
     """Return `((a x + b) x + c) x + d`."""
     first, *rest = coefficients
     found = op.mul(x, first)

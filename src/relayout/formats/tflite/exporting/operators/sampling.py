@@ -10,6 +10,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.builder import Operand
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
+from relayout.formats.tflite.exporting.operators.resizing import cubics, polynomial_at
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 CUBIC = -0.75  # the coefficient of GridSample's cubic weights
@@ -97,7 +98,7 @@ class _Sampling:
         """Return coordinates inside of the image; with zeros around it they stay."""
         op = self.op
         if self.padding == "border":
-            return op.maximum(op.minimum(x, more(op, extent, -1.0)), 0.0)
+            return op.clamp(x, 0.0, more(op, extent, -1.0))
         if self.padding == "reflection":
             low, span = (0.0, more(op, extent, -1.0)) if self.aligned else (-0.5, extent)
             if isinstance(span, DraftTensor):
@@ -109,25 +110,26 @@ class _Sampling:
         return x
 
     def _tap(self, place: DraftTensor, weight: DraftTensor | None, extent: Operand) -> Tap:
-        op, last = self.op, more(self.op, extent, -1.0)
         if self.padding == "zeros":
-            inside = op.both(op.compare("GREATER_EQUAL", place, 0.0), op.compare("LESS_EQUAL", place, last))
-            ones = op.cast(inside, TensorType.FLOAT32)
-            weight = ones if weight is None else op.mul(weight, ones)
-        else:
-            place = self._inside(place, extent)
-        bounded = op.maximum(op.minimum(place, last), 0.0)
-        return Tap(op.cast(bounded, TensorType.INT32), weight)
+            return _tap_inside(self.op, place, weight, extent)
+        return Tap(_element(self.op, self._inside(place, extent), extent), weight)
 
     def _cubic(self, rest: DraftTensor, offset: int) -> DraftTensor:
         """Return the weight of the element at an offset: a cubic of the distance."""
-        op, a = self.op, CUBIC
-        distance = op.each("ABS", op.sub(rest, float(offset)))
-        coefficients = (a + 2, -(a + 3), 0.0, 1.0) if offset in (0, 1) else (a, -5 * a, 8 * a, -4 * a)
-        found = op.add(op.mul(distance, coefficients[0]), coefficients[1])
-        for coefficient in coefficients[2:]:
-            found = op.add(op.mul(found, distance), coefficient)
-        return found
+        near, far = cubics(CUBIC)
+        distance = self.op.each("ABS", self.op.sub(rest, float(offset)))
+        return polynomial_at(self.op, distance, near if offset in (0, 1) else far)
+
+
+def _element(op: NodeExport, place: DraftTensor, extent: Operand) -> DraftTensor:
+    """Return places as the numbers of elements: beyond the image those of its ends."""
+    return op.cast(op.clamp(place, 0.0, more(op, extent, -1.0)), TensorType.INT32)
+
+
+def _tap_inside(op: NodeExport, place: DraftTensor, weight: DraftTensor | None, extent: Operand) -> Tap:
+    """Return an element that weighs nothing outside of the image."""
+    ones = op.cast(op.is_between(place, 0.0, more(op, extent, -1.0)), TensorType.FLOAT32)
+    return Tap(_element(op, place, extent), ones if weight is None else op.mul(weight, ones))
 
 
 # Convolutions whose places are moved: DeformConv.
@@ -241,14 +243,8 @@ def _start(
 def _neighbours(op: NodeExport, place: DraftTensor, extent: Operand) -> list[Tap]:
     """Return the two neighbours of places along an axis; outside of the image they weigh nothing."""
     low = op.each("FLOOR", place)
-    rest, last = op.sub(place, low), more(op, extent, -1.0)
-    taps = []
-    for at, weight in ((low, op.sub(1.0, rest)), (op.add(low, 1.0), rest)):
-        inside = op.both(op.compare("GREATER_EQUAL", at, 0.0), op.compare("LESS_EQUAL", at, last))
-        bounded = op.maximum(op.minimum(at, last), 0.0)
-        counted = op.mul(weight, op.cast(inside, TensorType.FLOAT32))
-        taps.append(Tap(op.cast(bounded, TensorType.INT32), counted))
-    return taps
+    rest = op.sub(place, low)
+    return [_tap_inside(op, at, weight, extent) for at, weight in ((low, op.sub(1.0, rest)), (op.add(low, 1.0), rest))]
 
 
 def _products(

@@ -49,7 +49,7 @@ def _uneven_split(op: NodeExport, axis: int, count: int) -> None:
     extent = op.extent(op.input(0), axis)
     part = op.each("FLOOR_DIV", op.add(extent, count - 1), count)
     starts = op.mul(part, op.ints(places))
-    sizes = op.maximum(op.minimum(op.sub(extent, starts), part), 0)
+    sizes = op.clamp(op.sub(extent, starts), 0, part)
     op.results("SPLIT_V", [op.input(0), sizes, op.const(np.array(axis, np.int32), what="axis")], num_splits=count)
 
 
@@ -188,7 +188,7 @@ def _in_32_bits(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
     """Return places, and ends that stand for all, as int32."""
     if tensor.type != TensorType.INT64:
         return op.cast(tensor, TensorType.INT32)
-    bounded = op.maximum(op.minimum(tensor, END), -END)
+    bounded = op.clamp(tensor, -END, END)
     return op.cast(bounded, TensorType.INT32)
 
 
