@@ -5,59 +5,42 @@ The line of each says what it does with them; reports give it as the reason.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
 from relayout.rules.signature import Fact
 
-
-@rule("SequenceMap", kind="opaque")
-def subgraphs(_: Operator) -> Fact:
-    """Runs a subgraph, which sees its operands in the source's order."""
-    return None
+COORDINATES = "Lists coordinates in the order in which the elements lie."
 
 
-@rule(
-    "ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct",
-    "SequenceEmpty SequenceErase SequenceInsert SequenceLength SplitToSequence",
-    kind="opaque",
+def _opaque(line: str) -> Callable[[Operator], Fact]:
+    def nothing(_: Operator) -> Fact:
+        return None
+
+    nothing.__doc__ = line
+    return nothing
+
+
+ROWS = {  # what they do -> operators
+    "Runs a subgraph, which sees its operands in the source's order.": "SequenceMap",
+    "Holds tensors in a sequence or an optional, whose elements have no stored order of their own.": (
+        "ConcatFromSequence Optional OptionalGetElement OptionalHasElement SequenceAt SequenceConstruct SequenceEmpty"
+        " SequenceErase SequenceInsert SequenceLength SplitToSequence"
+    ),
+    COORDINATES: "NonZero NonMaxSuppression",
+    "Has a place for every axis, packed heads and a cache included; nothing could be gained.": (
+        "LinearAttention CausalConvWithState"
+    ),
+    "Makes or takes vectors, tables or signals: it has no layout to choose.": (
+        "BlackmanWindow HammingWindow HannWindow MelWeightMatrix Range STFT"
+    ),
+    "Is a constant: the reader makes it an initializer, which is stored as its readers want it.": "Constant",
+    "Reads strings or encoded bytes.": "ImageDecoder RegexFullMatch StringNormalizer StringSplit TfIdfVectorizer",
+}
+for line, names in ROWS.items():
+    rule(names, kind="opaque")(_opaque(line))
+rule("WHERE", kind="opaque", domain="tflite")(_opaque(COORDINATES))
+rule("Multinomial", kind="opaque", draws=True)(
+    _opaque("Draws classes of `x[b c]`: both axes have their place, and nothing comes before it that could gain.")
 )
-def sequences(_: Operator) -> Fact:
-    """Holds tensors in a sequence or an optional, whose elements have no stored order of their own."""
-    return None
-
-
-@rule("NonZero", "NonMaxSuppression", kind="opaque")
-@rule("WHERE", kind="opaque", domain="tflite")
-def coordinates(_: Operator) -> Fact:
-    """Lists coordinates in the order in which the elements lie."""
-    return None
-
-
-@rule("Multinomial", kind="opaque", draws=True)
-def classes(_: Operator) -> Fact:
-    """Draws classes of `x[b c]`: both axes have their place, and nothing comes before it that could gain."""
-    return None
-
-
-@rule("LinearAttention", "CausalConvWithState", kind="opaque")
-def recurrent_attention(_: Operator) -> Fact:
-    """Has a place for every axis, packed heads and a cache included; nothing could be gained."""
-    return None
-
-
-@rule("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix", "Range", "STFT", kind="opaque")
-def signals(_: Operator) -> Fact:
-    """Makes or takes vectors, tables or signals: it has no layout to choose."""
-    return None
-
-
-@rule("Constant", kind="opaque")
-def constant(_: Operator) -> Fact:
-    """Is a constant: the reader makes it an initializer, which is stored as its readers want it."""
-    return None
-
-
-@rule("ImageDecoder", "RegexFullMatch", "StringNormalizer", "StringSplit", "TfIdfVectorizer", kind="opaque")
-def text(_: Operator) -> Fact:
-    """Reads strings or encoded bytes."""
-    return None
