@@ -13,7 +13,7 @@ import pytest
 from problems import dense_problem
 
 import relayout
-from relayout.solve import limits
+from relayout.solve import problem as limits
 from relayout.solve.solver import solve
 
 HERE = Path(__file__).parent

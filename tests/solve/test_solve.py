@@ -24,8 +24,7 @@ from relayout.solve.certificate import (
     given_back,
 )
 from relayout.solve.decomposition import paths
-from relayout.solve.limits import MOST_PRICES, Limits
-from relayout.solve.problem import Problem, Value, ValueEnd
+from relayout.solve.problem import MOST_PRICES, Limits, Problem, Value, ValueEnd
 from relayout.solve.solver import Solution, components, solve
 from solve.problems import dense_problem, random_problem
 
@@ -361,7 +360,7 @@ def test_a_proof_that_would_be_too_large_is_left_with_its_gap(
     problem = dense_problem(20, 4)
     first = Fraction(bound(problem, solve(problem, time_limit=0).certificate))
     monkeypatch.setattr("relayout.solve.branching.MOST_DEPTH", depth)
-    monkeypatch.setattr("relayout.solve.limits.MOST_PRICES", prices)
+    monkeypatch.setattr("relayout.solve.problem.MOST_PRICES", prices)
     found = solve(problem)
     monkeypatch.undo()
     best = solve(problem)

@@ -7,8 +7,7 @@ from math import ceil
 
 from relayout.light_dataclass import dataclass
 from relayout.solve.certificate import MOST_DEPTH, Branch, Leaf, Prices
-from relayout.solve.limits import Limits
-from relayout.solve.problem import Problem
+from relayout.solve.problem import Limits, Problem
 from relayout.solve.program import LinearProgram
 
 NOTHING = Leaf({})  # the prices before the first relaxation: none

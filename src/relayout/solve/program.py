@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.solve.certificate import MOST_WISHES, Prices
-from relayout.solve.limits import Limits
-from relayout.solve.problem import Problem, Value, ValueEnd
+from relayout.solve.problem import Limits, Problem, Value, ValueEnd
 
 # HiGHS run so that Ctrl-C is heard while it works: in a thread of its own, asked to stop, and waited for.
 #

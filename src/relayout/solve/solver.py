@@ -24,9 +24,8 @@ from relayout.solve.certificate import (
     bound,
     gain,
 )
-from relayout.solve.limits import Limits
 from relayout.solve.mincut import solve_two
-from relayout.solve.problem import Problem, ValueEnd, transposed_orders
+from relayout.solve.problem import Limits, Problem, ValueEnd, transposed_orders
 
 # Ties broken node by node, behind a solution in which weights counted in whole units.
 

@@ -17,7 +17,6 @@ from relayout.formats.flatbuffer import Schema, Table, read_root, rows
 from relayout.formats.flatbuffer_writer import Flatbuffer, table
 from relayout.formats.onnx.atomic import identity
 from relayout.formats.stored import CHUNK, Content
-from relayout.formats.tflite.container.comparing import difference, first_difference
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.metadata import record, with_record
@@ -33,7 +32,15 @@ from relayout.formats.tflite.container.model import (
     texts,
 )
 from relayout.formats.tflite.container.schema import SCHEMA
-from relayout.formats.tflite.container.writer import file_chunks, options, save, to_bytes, write
+from relayout.formats.tflite.container.writer import (
+    difference,
+    file_chunks,
+    first_difference,
+    options,
+    save,
+    to_bytes,
+    write,
+)
 
 # What cannot be written.
 

@@ -14,7 +14,6 @@ from tflite_running import interpreter
 from tflite_written import FILES, FINDINGS, OWN
 
 from relayout.formats.flatbuffer import Table
-from relayout.formats.tflite.container.comparing import first_difference
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS, TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Quantization, Subgraph, Tensor
@@ -27,7 +26,7 @@ from relayout.formats.tflite.container.versions import (
     min_runtime_version,
     version,
 )
-from relayout.formats.tflite.container.writer import options, to_bytes
+from relayout.formats.tflite.container.writer import first_difference, options, to_bytes
 
 F32, F16, BF16, I4, I8, I16, I32, I64, U8, U32 = (
     TensorType[name]

@@ -22,13 +22,12 @@ from relayout.formats import flatbuffer_writer
 from relayout.formats.flatbuffer import DTYPES, SCALARS, Schema, Table, read_root
 from relayout.formats.flatbuffer_writer import Flatbuffer, table
 from relayout.formats.tflite.container import writer
-from relayout.formats.tflite.container.comparing import difference, first_difference
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Signature, Subgraph, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.formats.tflite.container.versions import finished
-from relayout.formats.tflite.container.writer import options, to_bytes
+from relayout.formats.tflite.container.writer import difference, first_difference, options, to_bytes
 
 # The law.
 

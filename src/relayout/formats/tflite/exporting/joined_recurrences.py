@@ -9,8 +9,6 @@ the number of its operators, not for their products: of two directions of 4 elem
 their time in LiteRT, of 16 elements 0.66, of 32 elements more than before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
