@@ -10,14 +10,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def loaded_later(package: str, homes: Mapping[str, str], commands: str = "") -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package (PEP 562).
-
-    Args:
-        package: its name.
-        homes: name -> the module that has it.
-        commands: the module with `COMMANDS`, names of commands that are taken for functions; empty if there is none.
-    """
+def loaded_later(
+    package: str,  # its name
+    homes: Mapping[str, str],  # name -> the module that has it
+    # the module with `COMMANDS`, names of commands that are taken for functions; empty if there is none
+    commands: str = "",
+) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package (PEP 562)."""
 
     def attribute(name: str) -> Any:
         if name not in homes:

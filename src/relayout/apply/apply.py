@@ -32,18 +32,17 @@ UNCHANGED = Changes()
 
 
 def apply(
-    model: ir.Model, plan: Plan, blocks: BlockSizes | None = None, single_consumers: SingleConsumers | None = None
+    model: ir.Model,
+    plan: Plan,  # what was decided for it
+    # the operators of a target that bring images into blocks of channels and back, where it has some
+    blocks: BlockSizes | None = None,
+    # which int8 tensors must keep one consumer; None: the target does not mind
+    single_consumers: SingleConsumers | None = None,
 ) -> ir.Model:
     """The model with every value stored as the plan says.
 
     The model that the plan was made for is rewritten in place and returned: its nodes keep their identity, and a node
     whose operands all stay as they were is not touched but for the names of its inputs.
-
-    Args:
-        model: the model.
-        plan: what was decided for it.
-        blocks: the operators of a target that bring images into blocks of channels and back, where it has some.
-        single_consumers: which int8 tensors must keep one consumer; None: the target does not mind.
     """
     return _Rewrite(model, plan, blocks, single_consumers).run()
 

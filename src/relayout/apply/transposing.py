@@ -29,15 +29,14 @@ class Turns:
         self.orders = {(crossing.root, crossing.order) for crossing in crossings}
         self.asked: set[tuple[Root, Order]] = set()
 
-    def before(self, root: Root, form: Form, own: Sequence[tuple[Form, Form]], there: Sequence[Form]) -> list[Form]:
-        """Return the forms to make before another one, which is asked for now.
-
-        Args:
-            root: the value.
-            form: the one that is asked for.
-            own: the forms before and behind each Transpose of the value that the source has.
-            there: the forms in which the value is stored already.
-        """
+    def before(
+        self,
+        root: Root,  # the value
+        form: Form,  # the one that is asked for
+        own: Sequence[tuple[Form, Form]],  # the forms before and behind each Transpose of the value that the source has
+        there: Sequence[Form],  # the forms in which the value is stored already
+    ) -> list[Form]:
+        """Return the forms to make before another one, which is asked for now."""
         if all(extent.is_static for extent in root.extents):
             return []
         self.asked.add((root, order_of(form)))
@@ -99,14 +98,13 @@ def quantizers(sites: Sites) -> dict[Root, ir.Node]:
     return made
 
 
-def transposed(source: Form, target: Form, *, bounded: bool = False) -> tuple[Form, Form]:
-    """Return the forms before and behind the Transpose that brings a value into another order.
-
-    Args:
-        source: the form in which the value is.
-        target: the one in which it is wanted.
-        bounded: dimensions are not joined, since they are dynamic and could not be split.
-    """
+def transposed(
+    source: Form,  # the form in which the value is
+    target: Form,  # the one in which it is wanted
+    *,
+    bounded: bool = False,  # dimensions are not joined, since they are dynamic and could not be split
+) -> tuple[Form, Form]:
+    """Return the forms before and behind the Transpose that brings a value into another order."""
     if sorted(source) == sorted(target):
         return source, target
     if sorted(filter(None, source)) == sorted(filter(None, target)):

@@ -230,17 +230,14 @@ def extents_at(
 
 
 def runs(
-    found: Sequence[Relation], roots: Sequence[Root], declared: Collection[str] = frozenset()
+    found: Sequence[Relation],  # what is known of extents, in the order of the graph
+    roots: Sequence[Root],  # the values whose extents are asked for
+    declared: Collection[str] = frozenset(),  # the names that the model's inputs state
 ) -> list[dict[str, int]]:
     """Return what open extents may be, in several runs: symbol -> number.
 
     What a run does not name is small, and counts as 1. What it names as 1 is exactly that: a Transpose that puts it
     elsewhere moves nothing.
-
-    Args:
-        found: what is known of extents, in the order of the graph.
-        roots: the values whose extents are asked for.
-        declared: the names that the model's inputs state.
     """
     known, every = _asked(found, roots, declared), list[dict[str, int]]()
     # Some names are large; what one operator gives is large while what others give is small.

@@ -138,17 +138,16 @@ def _counts(nodes: Iterable[ir.Node]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def parts(model: ir.Model, target: Target, host: Collection[str] = (), graph: ir.Graph | None = None) -> list[Part]:
+def parts(
+    model: ir.Model,
+    target: Target,
+    host: Collection[str] = (),  # first outputs of nodes that the host runs, whatever the target claims
+    graph: ir.Graph | None = None,  # the main graph, or a body (default: the main graph)
+) -> list[Part]:
     """A graph in parts, each of which a target claims as a whole or not at all.
 
     Along every path the side changes at most as often as it must: what the target claims is one part where it is
     connected and nothing that it needs has to come back from the host in between. Nodes that nothing reads are in none.
-
-    Args:
-        model: the model.
-        target: the target.
-        host: first outputs of nodes that the host runs, whatever the target claims.
-        graph: the main graph, or a body (default: the main graph).
     """
     graph, runs = model.graph if graph is None else graph, _Claims(model, target)
     constants = _constants(graph)

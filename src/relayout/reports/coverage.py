@@ -71,13 +71,12 @@ LONG = ("numpy", "versions", "ONNX", "refused", "before layouts")
 """Columns that are shown only where one table is asked for."""
 
 
-def tables(part: str | None = None) -> Tables:
+def tables(
+    part: str | None = None,  # `onnx`, `tflite` or `to_tflite`; by default all
+) -> Tables:
     """Return ONNX operators with class and signature, and TensorFlow Lite operators with what they become, or why not.
 
     Then ONNX operators with what they become in a `.tflite`.
-
-    Args:
-        part: `onnx`, `tflite` or `to_tflite`; by default all.
     """
     shown: dict[str, Row] = json.loads((files("relayout.formats.tflite") / "exercised.json").read_text("utf-8"))
     nothing: Row = {"litert": [], "numpy": [], "versions": [], "onnx": [], "refused": []}

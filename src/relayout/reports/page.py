@@ -71,13 +71,11 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 _SUMMARY = ("source_transposes", "source_bytes", "transposes", "bytes", "lower_bound", "proved")
 
 
-def page(report: Report, title: str) -> str:
-    """The page of a report, equal for equal reports.
-
-    Args:
-        report: the report of a conversion, or of what one would do.
-        title: the model's name.
-    """
+def page(
+    report: Report,  # the report of a conversion, or of what one would do
+    title: str,  # the model's name
+) -> str:
+    """The page of a report, equal for equal reports."""
     claims = [] if report.claims is None else list(report.claims.lines(report.transposes - report.source_transposes))
     summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict, "claims": claims}
     return _page(title, {"summary": summary, **_drawn(report.chart, short_names(report, whole=False))})

@@ -141,14 +141,13 @@ def tokens(
     return tuple(found)
 
 
-def laid(rule: Rule, operator: Operator, signature: Signature, layouts: Laid) -> Variant:
+def laid(
+    rule: Rule,  # the operator's rule
+    operator: Operator,  # the node, its operands in the standard's order
+    signature: Signature,  # what the rule says of it
+    layouts: Laid,  # of any rank; they are fitted to the node's
+) -> Variant:
     """The variant of an operator on images that runs in the given layouts.
-
-    Args:
-        rule: the operator's rule.
-        operator: the node, its operands in the standard's order.
-        signature: what the rule says of it.
-        layouts: of any rank; they are fitted to the node's.
 
     Raises:
         LayoutError: a layout does not fit: other axes, or a tile that does not divide its axis; or nothing runs it.

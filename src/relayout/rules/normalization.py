@@ -160,19 +160,13 @@ class Normalizing(NamedTuple):
 
     def by(
         self,
+        # the steps that take a mean of their first argument, and give it the name of the second
         mean: Callable[[int | str, str], Iterator[Step]],
-        operand: int | str,
-        scale: NDArray[np.generic],
-        bias: NDArray[np.generic],
+        operand: int | str,  # x
+        scale: NDArray[np.generic],  # it stretches to x
+        bias: NDArray[np.generic],  # likewise
     ) -> Iterator[Step]:
-        """The steps where a mean is taken otherwise; the last gives `normalized`.
-
-        Args:
-            mean: the steps that take a mean of their first argument, and give it the name of the second.
-            operand: x.
-            scale: it stretches to x.
-            bias: likewise.
-        """
+        """The steps where a mean is taken otherwise; the last gives `normalized`."""
         yield from mean(operand, "mean")
         yield Step("Sub", (operand, "mean"), "centered")
         yield Step("Mul", ("centered", "centered"), "squared")

@@ -15,14 +15,13 @@ AXIS_BY_AXIS = ("dilations", "kernel_shape", "output_padding", "output_shape", "
 """Attributes that hold one item for each axis of space."""
 
 
-def turning(operator: Operator, signature: Signature, *space: Letters) -> Signature:
-    """The signature with a variant for every other order of the axes of space, the same on all operands.
-
-    Args:
-        operator: the node.
-        signature: one with the standard's order as its only variant.
-        space: for images, results, kernels: their letters of the axes of space; those at one place belong together.
-    """
+def turning(
+    operator: Operator,  # the node
+    signature: Signature,  # one with the standard's order as its only variant
+    # for images, results, kernels: their letters of the axes of space; those at one place belong together
+    *space: Letters,
+) -> Signature:
+    """The signature with a variant for every other order of the axes of space, the same on all operands."""
     count = len(space[0]) if space else 0
     lists = [name for name in (*AXIS_BY_AXIS, "pads") if name in operator.node.attributes]
     # What is said axis by axis must be said of all axes of space, and of no others.

@@ -92,14 +92,12 @@ class Limits:
     deadline: float = inf  # `time.monotonic()` at which the search ends, where the user asks for a limit of time
 
     @staticmethod
-    def of(labels: int, seconds: float | None = None, prices: int | None = None) -> "Limits":
-        """Return the limits of a search that begins now.
-
-        Args:
-            labels: how many the whole problem has.
-            seconds: a limit of time; None for none.
-            prices: how many prices of relaxations in branches; by default `MOST_PRICES`.
-        """
+    def of(
+        labels: int,  # how many the whole problem has
+        seconds: float | None = None,  # a limit of time; None for none
+        prices: int | None = None,  # how many prices of relaxations in branches; by default `MOST_PRICES`
+    ) -> "Limits":
+        """Return the limits of a search that begins now."""
         deadline = inf if seconds is None else monotonic() + seconds
         return Limits(MOST_PRICES if prices is None else prices, MOST_STEPS + STEPS_OF_LABEL * labels, deadline)
 

@@ -103,20 +103,15 @@ class Solution(NamedTuple):
 
 
 def solve(
-    problem: Problem,
+    problem: Problem,  # what to solve
     *,
-    start: Sequence[int] | None = None,
+    start: Sequence[int] | None = None,  # a choice to do no worse than (default: label 0 everywhere)
+    # seconds after which the best choice so far is returned, with its gap (default: no limit of time)
     time_limit: float | None = None,
+    # how many prices of relaxations in branches there may be, after which it ends alike (default: a million)
     prices: int | None = None,
 ) -> Solution:
-    """The choice of least cost, with its certificate checked.
-
-    Args:
-        problem: what to solve.
-        start: a choice to do no worse than (default: label 0 everywhere).
-        time_limit: seconds after which the best choice so far is returned, with its gap (default: no limit of time).
-        prices: how many prices of relaxations in branches there may be, after which it ends alike (default: a million).
-    """
+    """The choice of least cost, with its certificate checked."""
     limits = Limits.of(sum(map(len, problem.costs)), time_limit, prices)
     choice = list(start) if start is not None else [0] * len(problem.costs)
     apart, parts = components(problem), list[Solved]()

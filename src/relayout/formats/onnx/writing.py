@@ -37,21 +37,16 @@ PAGE, GRANULE = 1 << 12, 1 << 16
 
 
 def write(
-    model: ir.Model,
-    path: str | Path,
+    model: ir.Model,  # the model; it is not changed
+    path: str | Path,  # the file; an existing one is replaced when the new one is complete
     *,
-    external_data: bool | None = None,
+    external_data: bool | None = None,  # weights in `<path>.data`; by default only if the model is above 2 GiB
+    # whether that may be a file which the model was read from: its own, or one of its data files
     overwrite: bool = False,
+    # whether `check` has been called for it; if not, it is held to the standard here, serialized once
     checked: bool = True,
 ) -> None:
     """Write the model to `path`, or nothing.
-
-    Args:
-        model: the model; it is not changed.
-        path: the file; an existing one is replaced when the new one is complete.
-        external_data: weights in `<path>.data`; by default only if the model is above 2 GiB.
-        overwrite: whether that may be a file which the model was read from: its own, or one of its data files.
-        checked: whether `check` has been called for it; if not, it is held to the standard here, serialized once.
 
     Where there is a data file already, a model and its data are replaced such that whenever the process ends, killed or
     not, the model that is there has its own data: the old one, or the new one.

@@ -96,13 +96,12 @@ class Loaded(NamedTuple):
     notes: tuple[str, ...]  # what is passed over
 
 
-def load(data: Source, beside: str, large: int) -> Loaded:
+def load(
+    data: Source,  # the whole file
+    beside: str,  # the name of the file that holds the weights that do not lie inside, in the same folder
+    large: int,  # bytes from which on an initializer of the main graph stays in the file
+) -> Loaded:
     """Read an ORT-format model.
-
-    Args:
-        data: the whole file.
-        beside: the name of the file that holds the weights that do not lie inside, in the same folder.
-        large: bytes from which on an initializer of the main graph stays in the file.
 
     Raises:
         ReadError: it is damaged, or of a version that is not read.

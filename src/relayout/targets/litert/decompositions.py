@@ -131,14 +131,13 @@ class Groups(NamedTuple):
             return None
         return Groups(number, channels, pixels, Normalizing.of(operator))
 
-    def steps(self, operand: int | str, scale: NDArray[np.generic], bias: NDArray[np.generic]) -> Iterator[Step]:
-        """Return the steps that normalize an image; the last one gives `normalized`.
-
-        Args:
-            operand: the image, in any shape.
-            scale: what each channel is multiplied by.
-            bias: what is added to each channel then.
-        """
+    def steps(
+        self,
+        operand: int | str,  # the image, in any shape
+        scale: NDArray[np.generic],  # what each channel is multiplied by
+        bias: NDArray[np.generic],  # what is added to each channel then
+    ) -> Iterator[Step]:
+        """Return the steps that normalize an image; the last one gives `normalized`."""
         yield Step("Reshape", (operand, np.array([0, self.channels, *self.space], np.int64)), "image")
         row = (-1, *[1] * len(self.space))
         yield from self.normalizing.by(self._mean, "image", scale.reshape(row), bias.reshape(row))

@@ -84,15 +84,12 @@ class Insertion(NamedTuple):
         return self.add("Pad", [value], ir.Shape(dims), value.type, {"pads": pads}, name=name)
 
     def quantized(
-        self, value: ir.Value, parameters: Sequence[ir.Value | None], integers: ir.TypeProtocol | None
+        self,
+        value: ir.Value,  # real numbers
+        parameters: Sequence[ir.Value | None],  # their scale and zero point
+        integers: ir.TypeProtocol | None,  # the type of the integers
     ) -> ir.Value:
-        """Add a QuantizeLinear and a DequantizeLinear.
-
-        Args:
-            value: real numbers.
-            parameters: their scale and zero point.
-            integers: the type of the integers.
-        """
+        """Add a QuantizeLinear and a DequantizeLinear."""
         between = self.add(QUANTIZE, [value, *parameters], value.shape, integers)
         return self.add(DEQUANTIZE, [between, *parameters], value.shape, value.type)
 

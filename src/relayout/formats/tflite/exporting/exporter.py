@@ -89,38 +89,27 @@ DRAFT_PASSES: Mapping[str, Callable[[DraftFile], object]] = {  # name -> pass ov
 
 
 def export(
-    model: ir.Model,
+    model: ir.Model,  # its layouts are those of TensorFlow Lite; every value has a type and a rank
     *,
-    units: QuantizedUnits | None = None,
-    unsigned: bool = False,
+    units: QuantizedUnits | None = None,  # the operators that run on integers
+    unsigned: bool = False,  # whether unsigned integers stay so, for kernels whose weights have zero points
+    # whether LiteRT alone has to run it, which has kernels that other runtimes of such files lack
     for_litert: bool = True,
-    passes: Sequence[str] = (),
-    signature: str = "serving_default",
+    passes: Sequence[str] = (),  # names of `DRAFT_PASSES`, in order
+    signature: str = "serving_default",  # the key of the signature
+    # name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it is
     describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
+    # input or output -> its tensor's name, where that is another one and no other tensor has it
     tensor_names: Mapping[str, str] | None = None,
+    # operators that become CUSTOM ones, by name -> their domain; "" for any
     custom_ops: Mapping[str, str] | None = None,
-    runtime: str = "",
-    quantization: str = "",
-    builtins: Builtins | None = None,
+    runtime: str = "",  # the oldest runtime that has to run it, such as `2.14`; "": any
+    quantization: str = "",  # the kind of quantization that follows; "": none
+    builtins: Builtins | None = None,  # those that the runtime has; None: all
+    # the forms of operators that a target takes; None: those that LiteRT's CPU kernels run
     file_forms: FileForms | None = None,
 ) -> Model:
     """Translate a model operator by operator.
-
-    Args:
-        model: its layouts are those of TensorFlow Lite; every value has a type and a rank.
-        units: the operators that run on integers.
-        unsigned: whether unsigned integers stay so, for kernels whose weights have zero points.
-        passes: names of `DRAFT_PASSES`, in order.
-        for_litert: whether LiteRT alone has to run it, which has kernels that other runtimes of such files lack.
-        signature: the key of the signature.
-        describe: name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it
-            is.
-        tensor_names: input or output -> its tensor's name, where that is another one and no other tensor has it.
-        custom_ops: operators that become CUSTOM ones, by name -> their domain; "" for any.
-        runtime: the oldest runtime that has to run it, such as `2.14`; "": any.
-        quantization: the kind of quantization that follows; "": none.
-        builtins: those that the runtime has; None: all.
-        file_forms: the forms of operators that a target takes; None: those that LiteRT's CPU kernels run.
 
     Raises:
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.

@@ -214,13 +214,12 @@ class _Import:
         self.fixed: set[str] = set()
         self.builder, self.tensors = program.builder, program.tensors(subgraph)
 
-    def run(self, name: str, unknown: Sequence[str]) -> ir.Model:
-        """Translate the subgraph.
-
-        Args:
-            name: of the graph.
-            unknown: what to say of custom operators that the user names and the file does not have.
-        """
+    def run(
+        self,
+        name: str,  # of the graph
+        unknown: Sequence[str],  # what to say of custom operators that the user names and the file does not have
+    ) -> ir.Model:
+        """Translate the subgraph."""
         extra = self.name_interface()
         self.tensors.name_all()
         inputs = [self.graph_input(index, first=i == 0) for i, index in enumerate(self.subgraph.inputs)]

@@ -249,25 +249,18 @@ class Operation(Emission):
 
     def carried(
         self,
-        *operands: int,
-        types: Sequence[TensorType] = MOVABLE,
-        fused: int = 0,
-        results: int = 1,
-        requantized: bool = False,
+        *operands: int,  # which operands are moved
+        types: Sequence[TensorType] = MOVABLE,  # the quantized types that ONNX Runtime's kernel takes
+        fused: int = 0,  # the activation fused into the operator
+        results: int = 1,  # how many results there are
+        requantized: bool = False,  # whether the kernel does convert between parameters that differ
+        # the order of axes in which operands are wanted, and results given; None: as they are
         perm: Sequence[int] | None = None,
     ) -> tuple[list[ir.Value], Callable[..., None]]:
         """Operands of an operator that only moves elements, and the function that takes its results.
 
         The kernels move integers, whatever the parameters of operand and result say. Where an integer means the same on
         both sides, real numbers are moved, in a unit (see `moves_integers`); else integers are.
-
-        Args:
-            operands: which operands are moved.
-            types: the quantized types that ONNX Runtime's kernel takes.
-            fused: the activation fused into the operator.
-            results: how many results there are.
-            requantized: whether the kernel does convert between parameters that differ.
-            perm: the order of axes in which operands are wanted, and results given; None: as they are.
         """
         back = None if perm is None else perms.inverse(perm)
         tensors = [*(self.output(k) for k in range(results)), *map(self.input, operands)]

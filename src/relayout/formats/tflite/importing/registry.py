@@ -55,15 +55,13 @@ class Entry(NamedTuple):
 _ENTRIES: dict[str, Entry] = {}
 
 
-def operator(*names: str, options: str = "", opset: int = 0, texts: int = 0) -> Callable[[Translation], Translation]:
-    """Register a function as the translation of one or several TFLite operators.
-
-    Args:
-        names: as the schema has them, `CONV_2D`; a custom operator is `CUSTOM its_code`.
-        options: the schema's table of options; a file that leaves it out gets the defaults.
-        opset: that models with the operator are written in, if no other is asked for; 0: any.
-        texts: from which opset on it may read or give texts; 0: never.
-    """
+def operator(
+    *names: str,  # as the schema has them, `CONV_2D`; a custom operator is `CUSTOM its_code`
+    options: str = "",  # the schema's table of options; a file that leaves it out gets the defaults
+    opset: int = 0,  # that models with the operator are written in, if no other is asked for; 0: any
+    texts: int = 0,  # from which opset on it may read or give texts; 0: never
+) -> Callable[[Translation], Translation]:
+    """Register a function as the translation of one or several TFLite operators."""
 
     def register(function: Translation) -> Translation:
         for name in names:

@@ -308,21 +308,14 @@ class _Loop:
 
     def steps(
         self,
-        op: NodeExport,
+        op: NodeExport,  # the node, or the arithmetic inside of a body
+        # of the products, those of these steps, or of a round of one step without the axis of time
         rows: Sequence[DraftTensor],
-        states: list[DraftTensor],
-        lengths: DraftTensor | None,
-        place: DraftTensor | int,
+        states: list[DraftTensor],  # before the steps
+        lengths: DraftTensor | None,  # how many steps each row of the batch has; None: all of them
+        place: DraftTensor | int,  # the first step
     ) -> tuple[DraftTensor | None, list[DraftTensor]]:
-        """Write some steps one by one; return their results, if anybody reads them, and the states after them.
-
-        Args:
-            op: the node, or the arithmetic inside of a body.
-            rows: of the products, those of these steps, or of a round of one step without the axis of time.
-            states: before the steps.
-            lengths: how many steps each row of the batch has; None: all of them.
-            place: the first step.
-        """
+        """Write some steps one by one; return their results, if anybody reads them, and the states after them."""
         time, step, listed = time_axis(op), self.body.step(op), list[DraftTensor]()
         is_one = len(rows[0].dims) == len(states[0].dims)
         for number, row in enumerate(

@@ -177,17 +177,14 @@ def average(op: Operation, over: Sliding, prepare: Callable[[ir.Value], ir.Value
 
 
 def greatest(
-    op: Operation, over: Sliding, x: ir.Value, prepare: Callable[[ir.Value], ir.Value] | None = None
+    op: Operation,  # the operator
+    over: Sliding,  # its windows
+    x: ir.Value,  # what it reads
+    prepare: Callable[[ir.Value], ir.Value] | None = None,  # what is made of `n c *s` before
 ) -> ir.Value:
     """MaxPool of `n *s c`, as `n c *s`; a computed border holds the least there is.
 
     Zeros from a PAD are elements, and MaxPool's own border is none: the same where nothing is below 0.
-
-    Args:
-        op: the operator.
-        over: its windows.
-        x: what it reads.
-        prepare: what is made of `n c *s` before.
     """
     border = unbordered(op, over.window, over.ones, least=True, alone=True) if x is op.stored(0) else None
     x = over.first(op, x if border is None else op.tensors.value(border.inner))
