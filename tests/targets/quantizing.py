@@ -77,7 +77,7 @@ def quantized(
             read.append(name)
             (constants if name in case.constants else feed)[name] = np.asarray(array)
         elif name not in case.constants or (constants_too and case.op_type in OPERANDS):
-            largest = SHARED if alike else float(np.abs(array).max()) / 100 * (1 + slot / 7)
+            largest = SHARED if alike else float(np.abs(array).max()) / 100 * (1 + slot / 7) or SHARED
             is_fed = name not in case.constants
             dequantized(name, np.asarray(array), *parameters(dtype, largest), fed=is_fed)
         elif slot == 1 and case.op_type in KERNELS:
@@ -103,7 +103,7 @@ def quantized(
             nodes.append(helper.make_node("Identity", [f"{name}_real"], [name]))
             results[name] = real
             continue
-        scale, zero = parameters(dtype, SHARED if alike else float(np.abs(real).max()) / 110)
+        scale, zero = parameters(dtype, SHARED if alike else float(np.abs(real).max()) / 110 or SHARED)
         constants |= {f"{name}_scale": scale, f"{name}_zero": zero}
         nodes.append(helper.make_node("QuantizeLinear", [f"{name}_real", f"{name}_scale", f"{name}_zero"], [name]))
         results[name] = integers(real, scale, zero)
