@@ -111,6 +111,19 @@ def test_a_class_token_that_is_expanded_to_a_fixed_batch() -> None:
     agrees(model, result, {"x": floats(2, 3, 4)})
 
 
+def test_a_mask_that_is_made_for_as_many_rows_as_there_are() -> None:
+    """As Swin's: what it holds with the source's batch was known, and stayed."""
+    text = """
+        s = Shape(x) b = Slice(s, zero, one) t = Concat<axis=0>(b, dims) e = Expand(c, t) m = Reshape(e, flat)
+        n = Add(m, d) r = Reshape(x, flat) y = Add(r, n)
+    """
+    constants = {"zero": [0], "one": [1], "dims": [3, 4], "flat": [-1, 4], "c": (1, 3, 4), "d": (1, 4)}
+    model = build("float[2,3,4] x", text, constants)
+    result = opened(model)
+    assert shapes(result)["y"] == ["3*n", 4]
+    agrees(model, result, {"x": floats(2, 3, 4)})
+
+
 def test_a_slice_that_ends_at_the_batch() -> None:
     constants = {"from": [0, 1], "to": [2, 3], "axes": [0, 1]}
     model = build("float[2,3,4] x", "y = Slice(x, from, to, axes)", constants)

@@ -184,6 +184,8 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
     for value, parts in following.parts.items():
         if parts:
             value.shape = ir.Shape([_dim(extent) for extent in following.dims(value)])
+            if value.producer() is not None:
+                value.const_value = None  # what it holds with the source's extent
             if STATED in value.meta:
                 value.meta[STATED] = value.shape
     for value in following.computed.values():
