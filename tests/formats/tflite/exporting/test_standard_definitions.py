@@ -18,6 +18,7 @@ from text_form import floats, model
     [
         ((8, 6), (2, 3), {"strides": [2, 3]}, 1),
         ((9,), (3,), {"strides": [3]}, 1),
+        ((9, 7), (2, 3), {"strides": [2, 3]}, 1),  # a row and a column that no block reaches
         ((4, 6, 6), (2, 2, 2), {"strides": [2, 2, 2]}, 2),  # more axes than the kernel takes
         ((8, 6), (2, 3), {}, 2),
         ((8, 6), (3, 3), {"pads": [1, 1, 1, 1], "strides": [2, 2]}, 2),

@@ -113,12 +113,17 @@ def _col2im(body: DefinitionBody) -> None:
     channels = columns // prod(sides)
     numbers = [extent // side for extent, side in zip(whole, sides, strict=True)]
     is_cut = [*strides] == sides and not any(pads) and all(step == 1 for step in dilations)
-    if is_cut and all(extent % side == 0 for extent, side in zip(whole, sides, strict=True)):
+    if is_cut:
         if prod(numbers) != blocks:
             raise Unwritable("another number of blocks than the image has")
         split = body.reshape("x0", 0, channels, *sides, *numbers)
         order = chain.from_iterable((2 + count + axis, 2 + axis) for axis in range(count))
-        body.give(body.reshape(body.transpose(split, 0, 1, *order), 0, channels, *whole))
+        covered = [number * side for number, side in zip(numbers, sides, strict=True)]
+        found = body.reshape(body.transpose(split, 0, 1, *order), 0, channels, *covered)
+        rest = [extent - part for extent, part in zip(whole, covered, strict=True)]
+        if any(rest):  # pixels that no block reaches
+            found = body.add("Pad", found, body.const(np.array([0] * (4 + count) + rest)))
+        body.give(found)
         return
     if not isinstance(batch, int):
         raise OpenExtentError("the number of images is known only at run time")
