@@ -307,8 +307,9 @@ def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> list
     whole, products = _bytes(op, KERNEL), list[DraftTensor]()
     is_known = all(isinstance(each, int) for each in steps)
     count: int | str = int(np.prod(known(tuple(steps)))) if is_known else f"?{op.name}.rows"
-    # The extents of what a RESHAPE makes of several open ones would be known only once it has run.
-    is_flat = whole is not None or any(isinstance(each, int) for each in steps)
+    # XNNPACK may leave out the copy that a RESHAPE of an input is, once tensors and its workspace have moved: their new
+    # addresses may be old ones (LiteRT 2.3). They move where extents are known only once a loop has run.
+    is_flat = whole is not None or is_known
     flat = op.reshape(sequence, (count, size)) if is_flat else sequence
     for gates in direction.gates:
         first, rows, bias = gates.first * direction.hidden, gates.number * direction.hidden, None
