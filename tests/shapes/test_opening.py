@@ -124,6 +124,26 @@ def test_a_mask_that_is_made_for_as_many_rows_as_there_are() -> None:
     agrees(model, result, {"x": floats(2, 3, 4)})
 
 
+@pytest.mark.parametrize(
+    ("opset", "mean"),
+    [
+        (21, "m = ReduceMean<keepdims=0>(r, both)"),
+        (13, "m = ReduceMean<keepdims=0, axes=[0,1]>(r)"),
+        (21, "k = ReduceMean(r, both) m = Reshape(k, row)"),
+    ],
+)
+def test_a_mean_over_channels_and_a_batch_of_one(opset: int, mean: str) -> None:
+    """As litert-torch writes a normalization of the channels of an image."""
+    constants = {"flat": [1, 3, 20], "both": [0, 1], "image": [4, 5], "row": [20]}
+    text = f"r = Reshape(x, flat) {mean} q = Reshape(m, image) y = Sub(x, q)"
+    model = build(
+        "float[1,3,4,5] x", text, {name: each for name, each in constants.items() if name in text}, opset=opset
+    )
+    result = opened(model)
+    assert shapes(result)["y"] == ["n", 3, 4, 5]
+    agrees(model, result, {"x": floats(1, 3, 4, 5)})
+
+
 def test_a_slice_that_ends_at_the_batch() -> None:
     constants = {"from": [0, 1], "to": [2, 3], "axes": [0, 1]}
     model = build("float[2,3,4] x", "y = Slice(x, from, to, axes)", constants)

@@ -15,6 +15,7 @@ from relayout.graph.subgraphs import reads
 from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import STATED, TENSOR
 from relayout.rules import outputs_of
+from relayout.rules.facts import operator_of
 from relayout.shapes.following import Following
 from relayout.shapes.own_axes import Binding, of_lengths, of_rows
 from relayout.shapes.parts import MoreInputsError, OpeningError, Parts
@@ -174,6 +175,8 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
     try:
         following = _followed(model, dict(seeds), what, of_rows)
     except OpeningError as bound:
+        if bound.node.op_type.startswith("Reduce") and _reduce_without_ones(model):
+            return open_axes(model, seeds, what, rows=rows)
         if rows:
             raise bound.with_ends(last_opened(model, seeds, what, of_rows)) from None
         is_batch = False
@@ -205,6 +208,44 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
     if found := contradiction(model, str(part.length), _dim(part.before), rows=is_batch):
         raise LayoutError(f"{what}: the result would contradict itself: {found}")
     return Opened(_dim(part.length), _dim(part.before), inputs, outputs, is_batch)
+
+
+# Reductions over a batch of one row, too, as litert-torch writes a normalization of channels: the row is a view's.
+#
+#     ReduceMean(x[1 c s], axes 0 1)[s]    becomes    Reshape(ReduceMean(x, axes 1)[1 s])
+
+
+def _reduce_without_ones(model: ir.Model) -> bool:
+    """Let reductions leave out axes of one element, in place, and return whether there were any."""
+    rewriting, count = DimensionRewriting(model), 0
+    for node in list(model.graph):
+        operator = operator_of(model, node)
+        shape = operator.shape() if node.inputs and node.op_type.startswith("Reduce") and not node.domain else None
+        if shape is None or not all(isinstance(extent, int) for extent in shape):
+            continue
+        axes = (operator.integers(1) if operator.has(1) else operator.ints("axes")) or ()
+        rest = [axis for axis in axes if shape[axis] != 1]
+        (operand, *_), (result,) = node.inputs, node.outputs
+        if not rest or len(rest) == len(axes) or operand is None or result.shape is None:
+            continue
+        count += 1
+        if operator.has(1):
+            rewriting.restate(node, 1, rest, "axes")
+        else:
+            rewriting.set_integers(node, "axes", rest)
+        if operator.int("keepdims", 1):
+            continue
+        reads = [value for value in node.inputs if value is not None]
+        own = {name: each.value for name, each in node.attributes.items()}
+        value = rewriting.emit(node, node.op_type, reads, f"{result.name}_of_rows", result, **own)
+        removed = {axis % len(shape) for axis in rest}
+        value.shape = ir.Shape([extent for axis, extent in enumerate(shape) if axis not in removed])
+        node.replace_input_with(0, value)
+        ones = {axis % len(shape) for axis in axes} - removed
+        rewriting.become_reshape(
+            node, [e for a, e in enumerate(shape) if a not in removed | ones and isinstance(e, int)]
+        )
+    return count > 0
 
 
 def _dim(extent: Extent) -> Dim:
