@@ -14,7 +14,7 @@ from relayout.graph.source_names import SOURCE, is_made
 from relayout.graph.subgraphs import reads
 from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import STATED, TENSOR
-from relayout.rules import outputs_of
+from relayout.rules import Operator, outputs_of
 from relayout.rules.facts import operator_of
 from relayout.shapes.following import Following
 from relayout.shapes.own_axes import Binding, of_lengths, of_rows
@@ -184,15 +184,7 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
             following = _followed(model, dict(seeds), what, of_lengths)
         except OpeningError as length:
             raise length.with_ends(last_opened(model, seeds, what, of_lengths)) from None
-    for value, parts in following.parts.items():
-        if parts:
-            value.shape = ir.Shape([_dim(extent) for extent in following.dims(value)])
-            if value.producer() is not None:
-                value.const_value = None  # what it holds with the source's extent
-            if STATED in value.meta:
-                value.meta[STATED] = value.shape
-    for value in following.computed.values():
-        value.const_value = None
+    _state_anew(following)
     outputs = {
         value.name or "": (axis, _dim(part.outer))
         for value in model.graph.outputs
@@ -210,6 +202,19 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
     return Opened(_dim(part.length), _dim(part.before), inputs, outputs, is_batch)
 
 
+def _state_anew(following: Following) -> None:
+    """Give values their shapes in the result, and forget what they hold with the source's extent."""
+    for value, parts in following.parts.items():
+        if parts:
+            value.shape = ir.Shape([_dim(extent) for extent in following.dims(value)])
+            if value.producer() is not None:
+                value.const_value = None  # what it holds with the source's extent
+            if STATED in value.meta:
+                value.meta[STATED] = value.shape
+    for value in following.computed.values():
+        value.const_value = None
+
+
 # Reductions over a batch of one row, too, as litert-torch writes a normalization of channels: the row is a view's.
 #
 #     ReduceMean(x[1 c s], axes 0 1)[s]    becomes    Reshape(ReduceMean(x, axes 1)[1 s])
@@ -217,35 +222,35 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
 
 def _reduce_without_ones(model: ir.Model) -> bool:
     """Let reductions leave out axes of one element, in place, and return whether there were any."""
-    rewriting, count = DimensionRewriting(model), 0
+    rewriting, changed = DimensionRewriting(model), False
     for node in list(model.graph):
         operator = operator_of(model, node)
-        shape = operator.shape() if node.inputs and node.op_type.startswith("Reduce") and not node.domain else None
-        if shape is None or not all(isinstance(extent, int) for extent in shape):
+        axes, ones, shape = _reduced(operator)
+        if not axes or not ones:
             continue
-        axes = (operator.integers(1) if operator.has(1) else operator.ints("axes")) or ()
-        rest = [axis for axis in axes if shape[axis] != 1]
-        (operand, *_), (result,) = node.inputs, node.outputs
-        if not rest or len(rest) == len(axes) or operand is None or result.shape is None:
-            continue
-        count += 1
+        changed = True
         if operator.has(1):
-            rewriting.restate(node, 1, rest, "axes")
+            rewriting.restate(node, 1, axes, "axes")
         else:
-            rewriting.set_integers(node, "axes", rest)
-        if operator.int("keepdims", 1):
-            continue
-        reads = [value for value in node.inputs if value is not None]
-        own = {name: each.value for name, each in node.attributes.items()}
-        value = rewriting.emit(node, node.op_type, reads, f"{result.name}_of_rows", result, **own)
-        removed = {axis % len(shape) for axis in rest}
-        value.shape = ir.Shape([extent for axis, extent in enumerate(shape) if axis not in removed])
-        node.replace_input_with(0, value)
-        ones = {axis % len(shape) for axis in axes} - removed
-        rewriting.become_reshape(
-            node, [e for a, e in enumerate(shape) if a not in removed | ones and isinstance(e, int)]
-        )
-    return count > 0
+            rewriting.set_integers(node, "axes", axes)
+        if not operator.int("keepdims", 1):
+            name, own = f"{node.outputs[0].name}_of_rows", {key: each.value for key, each in node.attributes.items()}
+            reads = [value for value in node.inputs if value is not None]
+            value = rewriting.emit(node, node.op_type, reads, name, node.outputs[0], **own)
+            value.shape = ir.Shape([extent for axis, extent in enumerate(shape) if axis not in axes])
+            node.replace_input_with(0, value)
+            rewriting.become_reshape(node, [extent for axis, extent in enumerate(shape) if axis not in (*axes, *ones)])
+    return changed
+
+
+def _reduced(operator: Operator) -> tuple[list[int], list[int], list[int]]:
+    """Return the axes of several elements that a node reduces, those of one, and its operand's shape if it is known."""
+    node, dims = operator.node, operator.shape() or () if operator.node.inputs else ()
+    shape = [extent for extent in dims if isinstance(extent, int)]
+    if node.domain or not node.op_type.startswith("Reduce") or len(shape) < len(dims):
+        return [], [], []
+    axes = [axis % len(shape) for axis in (operator.integers(1) if operator.has(1) else operator.ints("axes")) or ()]
+    return [axis for axis in axes if shape[axis] != 1], [axis for axis in axes if shape[axis] == 1], shape
 
 
 def _dim(extent: Extent) -> Dim:

@@ -116,14 +116,7 @@ def _col2im(body: DefinitionBody) -> None:
     if is_cut:
         if prod(numbers) != blocks:
             raise Unwritable("another number of blocks than the image has")
-        split = body.reshape("x0", 0, channels, *sides, *numbers)
-        order = chain.from_iterable((2 + count + axis, 2 + axis) for axis in range(count))
-        covered = [number * side for number, side in zip(numbers, sides, strict=True)]
-        found = body.reshape(body.transpose(split, 0, 1, *order), 0, channels, *covered)
-        rest = [extent - part for extent, part in zip(whole, covered, strict=True)]
-        if any(rest):  # pixels that no block reaches
-            found = body.add("Pad", found, body.const(np.array([0] * (4 + count) + rest)))
-        body.give(found)
+        body.give(_beside_each_other(body, channels, sides, numbers, whole))
         return
     if not isinstance(batch, int):
         raise OpenExtentError("the number of images is known only at run time")
@@ -143,6 +136,18 @@ def _col2im(body: DefinitionBody) -> None:
     for axis, extent in enumerate(whole):
         found = found if bordered[axis] == extent else body.part(found, 2 + axis, pads[axis], extent)
     body.give(found)
+
+
+def _beside_each_other(
+    body: DefinitionBody, channels: int, sides: Sequence[int], numbers: Sequence[int], whole: Sequence[int]
+) -> str:
+    """Return the image of blocks that do not overlap, with zeros where no block lies."""
+    split, count = body.reshape("x0", 0, channels, *sides, *numbers), len(sides)
+    order = chain.from_iterable((2 + count + axis, 2 + axis) for axis in range(count))
+    covered = [number * side for number, side in zip(numbers, sides, strict=True)]
+    found = body.reshape(body.transpose(split, 0, 1, *order), 0, channels, *covered)
+    rest = [extent - part for extent, part in zip(whole, covered, strict=True)]
+    return body.add("Pad", found, body.const(np.array([0] * (4 + count) + rest))) if any(rest) else found
 
 
 def _block_places(
