@@ -112,7 +112,6 @@ def several_of(kind: type) -> ArgumentKind:
 
 TEXT = ArgumentKind("a name", _is_text)
 WORDS = ArgumentKind("a text that is not empty", _is_name)
-TEXTS = several("a tuple of texts, such as ('x',)", _is_text)
 NAMES = ArgumentKind(
     "a list of names, such as ['x']",
     lambda value: isinstance(value, Sequence) and not _is_text(value) and all(map(_is_text, value)),

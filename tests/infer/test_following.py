@@ -16,7 +16,7 @@ from apply.test_standard_wrapped import standard, wrapped
 from infer.graphs import random_model
 from infer.test_random_graphs import transposed_bytes
 from relayout.infer.build import build
-from relayout.infer.plan_file import check, to_json
+from relayout.infer.plan_file import check, later
 from relayout.infer.plans import Plan, plan
 from relayout.infer.stored_orders import stored_order_numbers
 from relayout.pipeline.result import Result
@@ -91,7 +91,7 @@ def test_followers_lose_nothing_on_random_graphs(block: int) -> None:
             patch.setattr(LARGE, 0)
             found = planned(graph)
             fewer += bool(found.formulation.follow.leads)
-            stated = json.loads(json.dumps(to_json(found, {})))
+            stated = json.loads(json.dumps(later(found, {})()))
             assert check(stated, build(ir.from_proto(graph))).ok
     assert fewer > 5
 

@@ -8,14 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relayout.errors import LayoutError
-from relayout.layout import Dim, Extent, Layout, Learned, describe, perm_of, product, quotient, segments
+from relayout.layout import Dim, Extent, Layout, Learned, perm_of, product, quotient, segments
 from relayout.layout import perm as perms
 from relayout.layout.stored_as import Holds, relay, restore
 
 PERMS = st.integers(0, 6).flatmap(lambda rank: st.permutations(range(rank)))
-PLAIN = st.permutations("NCHW").map("".join)
-BLOCKED = st.sampled_from(["NCHW4c", "NCHW16c", "NHWC4c", "NCHW2n4c", "CHWN3w", "NCH5hW"])
-EXTENTS = st.tuples(*(st.integers(1, 9),) * 4)
 
 
 @given(PERMS)
@@ -45,37 +42,6 @@ def test_between_and_validated_refuse_what_is_no_permutation() -> None:
         perms.validated([0, 2])
 
 
-@given(PLAIN, PLAIN, PLAIN, EXTENTS)
-def test_plain_relaying_composes_and_equals_transpose(a: str, b: str, c: str, shape: tuple[int, ...]) -> None:
-    array = np.arange(int(np.prod(shape))).reshape(shape)
-    first, second, third = map(Layout.parse, (a, b, c))
-    assert (first.relay(array, second) == array.transpose(perm_of(a, b))).all()
-    assert (second.relay(first.relay(array, second), third) == first.relay(array, third)).all()
-    assert (second.relay(first.relay(array, second), first) == array).all()
-
-
-@given(PLAIN, BLOCKED, EXTENTS)
-def test_blocked_relaying_comes_back_with_and_without_remainder(a: str, b: str, shape: tuple[int, ...]) -> None:
-    array = np.arange(1, int(np.prod(shape)) + 1).reshape(shape)
-    plain, blocked = Layout.parse(a), Layout.parse(b)
-    packed = plain.relay(array, blocked)
-    back = blocked.relay(packed, plain)
-    kept = tuple(slice(extent) for extent in shape)
-    assert (back[kept] == array).all()
-    assert back.sum() == array.sum(), "padding is zeros"
-    assert packed.ndim == len(blocked.factors)
-    for axis, extent in zip(packed.shape, blocked.factors, strict=True):
-        assert not extent.tile or axis == extent.tile
-
-
-def test_nchw16c_by_hand() -> None:
-    array = np.arange(2 * 35 * 3 * 4).reshape(2, 35, 3, 4)
-    packed = Layout.parse("NCHW").relay(array, Layout.parse("NCHW16c"))
-    assert packed.shape == (2, 3, 3, 4, 16)
-    assert packed[1, 2, 0, 3, 2] == array[1, 34, 0, 3]
-    assert (packed[:, 2, :, :, 3:] == 0).all()
-
-
 @pytest.mark.parametrize(
     ("text", "short", "einops"),
     [
@@ -89,7 +55,7 @@ def test_nchw16c_by_hand() -> None:
 )
 def test_names(text: str, short: str, einops: str) -> None:
     layout = Layout.parse(text)
-    assert (str(layout), layout.einops) == (short, einops)
+    assert str(layout) == short
     assert Layout.parse(short) == Layout.parse(einops) == layout
 
 
@@ -104,14 +70,6 @@ def test_no_single_transpose_between_blocked_or_different_axes() -> None:
         perm_of("NCHW", "NCHW16c")
     with pytest.raises(LayoutError):
         perm_of("NCHW", "OIHW")
-    with pytest.raises(LayoutError):
-        Layout.parse("NCHW").relay(np.zeros((1, 2, 3)), Layout.parse("NHWC"))
-    with pytest.raises(LayoutError):
-        Layout.parse("NCHW").relay(np.zeros((1, 2, 3, 4)), Layout.parse("OIHW"))
-
-
-def test_describe() -> None:
-    assert describe((0, 3, 1, 2)) == "a b c d -> a d b c"
 
 
 SHAPE = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 12]), max_size=5)

@@ -83,17 +83,15 @@ class Checked(NamedTuple):
         return {**plain(self), "proved": self.proved, "ok": self.ok}
 
 
-def to_json(
+def later(
     plan: Plan,
     # what the problem was built with (`io`, `layouts`, `dims`, prices): the check builds it with them again
     options: Mapping[str, Any],
-) -> dict[str, Any]:
-    """A plan for `relayout check`: choice, bytes, terminals and prices (flow or dual)."""
-    return later(plan, options)()
+) -> Callable[[], dict[str, Any]]:
+    """What gives a plan for `relayout check` when it is wanted, also after the plan was applied, which renames values.
 
-
-def later(plan: Plan, options: Mapping[str, Any]) -> Callable[[], dict[str, Any]]:
-    """What gives `to_json` of a plan when it is wanted, also after the plan was applied, which renames values."""
+    It has the choice, bytes, terminals and prices (flow or dual).
+    """
     return partial(_written, plan, dict(options), _names(plan.formulation))
 
 

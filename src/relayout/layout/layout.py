@@ -5,12 +5,8 @@ an outer factor, in the axis's place, and a tile: `NCHW16c` is `n c h w -> n c/1
 """
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
 from relayout.layout import perm as perms
@@ -77,53 +73,8 @@ class Layout:
             raise LayoutError(f"{other} is not a reordering of {self}: both must name the same axes")
         return perms.between(self.axes, other.axes)
 
-    def relay(self, array: NDArray[np.generic], other: "Layout") -> NDArray[np.generic]:
-        """Re-lay `array`, stored in this layout, to `other`; a blocked axis is padded with zeros to whole tiles.
-
-        Coming back from a blocked layout keeps the padding: slice it off.
-
-        Raises:
-            LayoutError: the axes differ, or the rank does not fit.
-        """
-        if array.ndim != len(self.factors):
-            raise LayoutError(f"an array of rank {array.ndim} is not stored as {self}")
-        if set(self.axes) != set(other.axes):
-            raise LayoutError(f"{self} and {other} do not name the same axes")
-        plain = self._plain(array)
-        return other._stored(plain.transpose([self.axes.index(axis) for axis in other.axes]))
-
-    def _plain(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
-        """The array with its tiles joined to their axes, in the order of `axes`."""
-        parts = [[i for i, factor in enumerate(self.factors) if factor.axis == axis] for axis in self.axes]
-        for part in parts:
-            part.sort(key=lambda position: self.factors[position].tile)
-        shape = [int(np.prod([array.shape[position] for position in part])) for part in parts]
-        return array.transpose([position for part in parts for position in part]).reshape(shape)
-
-    def _stored(self, array: NDArray[np.generic]) -> NDArray[np.generic]:
-        """The inverse of `_plain`, with zeros up to whole tiles."""
-        tiles = [self.tiles.get(axis, 1) for axis in self.axes]
-        array = np.pad(array, [(0, -extent % tile) for extent, tile in zip(array.shape, tiles, strict=True)])
-        split = [part for extent, tile in zip(array.shape, tiles, strict=True) for part in (extent // tile, tile)]
-        where = {Factor(axis): 2 * i for i, axis in enumerate(self.axes)}
-        where |= {Factor(axis, tile): 2 * i + 1 for i, (axis, tile) in enumerate(zip(self.axes, tiles, strict=True))}
-        order = [where[factor] for factor in self.factors]
-        unused = [position for position in range(len(split)) if position not in order]
-        laid = array.reshape(split).transpose(order + unused)
-        return laid.reshape([split[position] for position in order])
-
     def __str__(self) -> str:
         return "".join(f"{f.tile}{f.axis.lower()}" if f.tile else f.axis.upper() for f in self.factors)
-
-    @property
-    def einops(self) -> str:
-        """The layout in einops' notation: `n h w c`, `n co h w ci=16`."""
-        tiles = self.tiles
-        words = []
-        for factor in self.factors:
-            name = factor.axis.lower()
-            words.append(f"{name}i={factor.tile}" if factor.tile else f"{name}o" if factor.axis in tiles else name)
-        return " ".join(words)
 
 
 def _parse_short(text: str) -> list[Factor]:
@@ -158,9 +109,3 @@ def perm_of(source: str | Layout, target: str | Layout) -> tuple[int, ...]:
     first = source if isinstance(source, Layout) else Layout.parse(source)
     second = target if isinstance(target, Layout) else Layout.parse(target)
     return first.perm_to(second)
-
-
-def describe(perm: Sequence[int]) -> str:
-    """A perm in einops' notation: `(0, 3, 1, 2)` -> `a b c d -> a d b c`."""
-    letters = [chr(ord("a") + i) if i < 26 else f"a{i}" for i in range(len(perm))]
-    return f"{' '.join(letters)} -> {' '.join(perms.permute(perm, letters))}"

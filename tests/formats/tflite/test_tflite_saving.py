@@ -19,7 +19,6 @@ from relayout.formats.onnx.atomic import identity
 from relayout.formats.stored import CHUNK, Content
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
-from relayout.formats.tflite.container.metadata import record, with_record
 from relayout.formats.tflite.container.model import (
     Model,
     Operator,
@@ -232,22 +231,6 @@ def test_an_array_is_a_content(array: Any) -> None:
 def test_bytes_that_are_in_order_are_not_copied() -> None:
     array = np.arange(6.0)
     assert np.shares_memory(array_content(array), array)
-
-
-def test_a_record_comes_back() -> None:
-    facts = {"layouts": {"x": "NHWC"}, "of": ["größe", 1, None]}
-    model = with_record(with_record(added(), {"old": 1}), facts)
-    assert record(load(to_bytes(model))) == facts
-    assert [name for name, _ in model.metadata] == ["relayout"]
-    assert to_bytes(with_record(added(), dict(reversed(facts.items())))) == to_bytes(model)
-    assert record(added()) == {}
-
-
-@pytest.mark.parametrize("text", [b"", b"[1]", b"\xff", b"[" * 100_000])
-def test_a_damaged_record_is_an_error(text: bytes) -> None:
-    model = added()._replace(metadata=(("relayout", np.frombuffer(text, np.uint8)),))
-    with pytest.raises(ReadError, match="no record of relayout's"):
-        record(model)
 
 
 def test_texts_are_a_content() -> None:

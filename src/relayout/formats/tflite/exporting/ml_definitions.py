@@ -126,7 +126,6 @@ def _votes(body: DefinitionBody, scores: str, pairs: list[tuple[int, int]], clas
     return _summed(body, for_first, differences, base)
 
 
-OF_VECTORS: Mapping[str, Any] = {"SVMClassifier": _svm_classifier, "SVMRegressor": _svm_regressor}
 """Operator of ai.onnx.ml -> what adds the nodes that compute it."""
 
 
