@@ -5,8 +5,7 @@ The line of each says what it does with them; reports give it as the reason.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from relayout.listed_modules import with_line
 from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
 from relayout.rules.signature import Fact
@@ -14,12 +13,8 @@ from relayout.rules.signature import Fact
 COORDINATES = "Lists coordinates in the order in which the elements lie."
 
 
-def _opaque(line: str) -> Callable[[Operator], Fact]:
-    def nothing(_: Operator) -> Fact:
-        return None
-
-    nothing.__doc__ = line
-    return nothing
+def _nothing(_: Operator) -> Fact:
+    return None
 
 
 ROWS = {  # what they do -> operators
@@ -39,8 +34,10 @@ ROWS = {  # what they do -> operators
     "Reads strings or encoded bytes.": "ImageDecoder RegexFullMatch StringNormalizer StringSplit TfIdfVectorizer",
 }
 for line, names in ROWS.items():
-    rule(names, kind="opaque")(_opaque(line))
-rule("WHERE", kind="opaque", domain="tflite")(_opaque(COORDINATES))
+    rule(names, kind="opaque")(with_line(_nothing, line))
+rule("WHERE", kind="opaque", domain="tflite")(with_line(_nothing, COORDINATES))
 rule("Multinomial", kind="opaque", draws=True)(
-    _opaque("Draws classes of `x[b c]`: both axes have their place, and nothing comes before it that could gain.")
+    with_line(
+        _nothing, "Draws classes of `x[b c]`: both axes have their place, and nothing comes before it that could gain."
+    )
 )

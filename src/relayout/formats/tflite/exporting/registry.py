@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from relayout.listed_modules import load_all, modules_by_domain
+from relayout.listed_modules import load_all, modules_by_domain, with_line
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.exporting.node import NodeExport
@@ -91,18 +91,10 @@ def each_exporter(
 
     def register(function: Callable[..., None]) -> Callable[..., None]:
         for name, builtin in rows.items():
-            exporter(name)(_with_builtin(function, builtin, summary.format(builtin)))
+            exporter(name)(with_line(function, summary.format(builtin), builtin))
         return function
 
     return register
-
-
-def _with_builtin(function: Callable[..., None], builtin: str, summary: str) -> Export:
-    def export(op: "NodeExport") -> None:
-        function(op, builtin)
-
-    export.__doc__ = summary
-    return export
 
 
 def is_written(key: Key) -> bool:

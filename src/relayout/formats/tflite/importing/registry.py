@@ -5,7 +5,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from relayout.listed_modules import load_all, modules_of
+from relayout.listed_modules import load_all, modules_of, with_line
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.importing.operation import Operation
@@ -102,19 +102,11 @@ def each_operator(
     def register(function: Callable[..., None]) -> Callable[..., None]:
         for name, row in rows.items():
             arguments = row if isinstance(row, tuple) else (row,)
-            translate = _with_arguments(function, arguments, summary.format(*arguments))
+            translate = with_line(function, summary.format(*arguments), *arguments)
             operator(name, options=options.format(*arguments), texts=texts)(translate)
         return function
 
     return register
-
-
-def _with_arguments(function: Callable[..., None], arguments: tuple[Any, ...], summary: str) -> Translation:
-    def translate(operation: "Operation") -> None:
-        function(operation, *arguments)
-
-    translate.__doc__ = summary
-    return translate
 
 
 @cache
