@@ -22,9 +22,9 @@ from tables import write_page
 
 LIMIT_SECONDS = 300
 FORMATS = ("onnx", "tflite")
-OPENED, OPEN, BOUND, REFUSED, WRONG = "opened", "open", "bound", "refused", "wrong"
+OPENED, OPEN, BOUND, REFUSED, WRONG, UNLIKE = "opened", "open", "bound", "refused", "wrong", "unlike"
 """Of a model: its batch was opened and runs as it should; it was open; an operator binds it; it cannot be read, written
-or run; numbers differ."""
+or run; numbers differ; they differ without an opened batch, too."""
 
 
 def models(places: Sequence[str]) -> Iterator[Path]:
@@ -52,17 +52,26 @@ def opened(path: Path, form: str) -> tuple[str, str]:
         return REFUSED, str(error)
     if OPENED_BATCH not in result.model.metadata_props:
         return OPEN, ""
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / f"result.{form}"
-        try:
-            result.save(target)
-            found = relayout.verify(path, target)
-        except RelayoutError as error:
-            return REFUSED, str(error)
-    wrong = [f"{row.name}: {row.verdict}" for row in found.outputs if not row.ok]
+    try:
+        found = verified(path, result)
+        wrong = [f"{row.name}: {row.verdict}" for row in found.outputs if not row.ok]
+        if wrong and not verified(path, relayout.convert(path, format=form)).ok:
+            return UNLIKE, wrong[0]
+    except RelayoutError as error:
+        return REFUSED, str(error)
     if not found.batches:
         wrong.append("it ran with the source's batch alone")
     return (WRONG, "; ".join(wrong)) if wrong else (OPENED, "")
+
+
+def verified(path: Path, result: Any) -> Any:
+    """Hold a result against its source, and return the report."""
+    import relayout
+
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / f"result.{result.format}"
+        result.save(target)
+        return relayout.verify(path, target)
 
 
 def _child(path: Path, form: str, pipe: Any) -> None:
@@ -108,9 +117,9 @@ def main() -> None:
 
 HEAD = """# Networks whose batch opens
 
-`relayout convert MODEL RESULT --batch N` was run on {models} networks, to ONNX and to `.tflite`. Each result runs with
-the source's batch, and with batches of 3 and 7, which the source runs batch after batch. `python bench/opening.py`
-writes this page ([how to open a batch](how-to/batch.md)).
+`relayout convert MODEL RESULT --batch N` was run on {models} networks, {onnx} of ONNX and {tflite} of TensorFlow Lite,
+to ONNX and to `.tflite`. Each result runs with the source's batch, and with batches of 3 and 7, which the source runs
+batch after batch. `python bench/opening.py` writes this page ([how to open a batch](how-to/batch.md)).
 
 ![Networks whose batch relayout opens](plots/opening.svg)
 
@@ -122,14 +131,16 @@ ROWS = {
     OPEN: "the batch is open already",
     BOUND: "an operator binds the batch",
     REFUSED: "refused by a converter or a runtime, opened or not",
-    WRONG: "opened, and an output differs",
+    UNLIKE: "an output differs, opened or not",
+    WRONG: "an output differs",
     "failed": "failed",
 }
 
 
 def page(rows: dict[str, dict[str, Any]]) -> str:
     """Write the page: how many networks open, and each that does not, with the reason."""
-    text = HEAD.format(models=len(rows))
+    kinds = {name: sum(each.endswith(f".{name}") for each in rows) for name in FORMATS}
+    text = HEAD.format(models=len(rows), **kinds)
     for kind, words in ROWS.items():
         counts = [sum(row[form][0] == kind for row in rows.values()) for form in FORMATS]
         if any(counts):
