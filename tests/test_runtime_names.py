@@ -32,6 +32,7 @@ DOCUMENTED = {
     "formats/onnx/first_opsets.py": "operators of opset 1 to 6, for which it has no kernels",
     "formats/tflite/exporting/tidying.py": "a product of a transposed tensor with itself",
     "formats/tflite/exporting/operators/resizing.py": "places and ties in single precision",
+    "formats/tflite/exporting/operators/recurrent.py": "the copy that a RESHAPE of an input is",
     "formats/tflite/exporting/resize_factors.py": "a copy where all extents stay",
     "graph/domains.py": "a domain of its own",
     "rules/internal_nhwc.py": "a domain of its own",
