@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 from flatbuffers import flexbuffers
 from onnx import parser
@@ -214,6 +215,32 @@ def test_a_hybrid_operator_in_a_loop_is_allowed_what_it_rounds_off(tmp_path: Pat
     # Products of integers round as LiteRT does.
     report = verify(tmp_path / "loop.tflite", convert(tmp_path / "loop.tflite", target="onnxruntime-cpu").model)
     assert report.outputs[0].verdict is Verdict.CLOSE, report.verdict
+
+
+def test_hybrid_operators_of_ids_are_allowed_what_they_round_off(tmp_path: Path) -> None:
+    """No input is real, so that moving inputs shows nothing of it."""
+    net, rng = Net(), np.random.default_rng(4)
+    ids, x = net.input((5,), "int32", name="ids"), net.tensor((5, 40))
+    net.op("GATHER", [net.const(rng.normal(size=(9, 40))), ids], [x], options("GatherOptions"))
+    for last in (False, False, True):
+        kernel = net.const(rng.integers(-127, 128, (40, 40)), "int8", q=Scale(0.002))
+        y = net.output((5, 40), name="y") if last else net.tensor((5, 40))
+        net.op(
+            "FULLY_CONNECTED",
+            [x, kernel, -1],
+            [y],
+            options("FullyConnectedOptions", asymmetricQuantizeInputs=True),
+            version=9,
+        )
+        x = y
+    (tmp_path / "ids.tflite").write_bytes(net.bytes())
+    model = convert(tmp_path / "ids.tflite", quant="float").model
+    report = verify(tmp_path / "ids.tflite", model)
+    assert report.ok, report.verdict
+    assert 1e-4 < report.outputs[0].spread.max_rel < 0.05
+    weights = next(node.inputs[1] for node in model.graph if node.op_type in ("Gemm", "MatMul"))
+    weights.const_value = ir.tensor(weights.const_value.numpy() * np.float32(1.1), name=weights.name)
+    assert not verify(tmp_path / "ids.tflite", model).ok
 
 
 def test_disturbances_are_small_and_stay_in_range() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from types import MappingProxyType
@@ -213,7 +213,8 @@ class Spread:
 
     An input is moved by up to a rounding of its floats, or by up to one step where it is quantized at once. Roundings
     on the way then fall elsewhere, as they do in another runtime. Of a model with hybrid operators, which quantize a
-    float operand at run time, or with 16-bit activations, other inputs are moved by up to half a level of their range.
+    float operand at run time, or with 16-bit activations, other inputs are moved by up to half a level of their range;
+    where no input is real, such as of ids, the first operands of hybrid operators are.
     Values that the result declares to be some steps off are moved by as much on the way.
 
     Args:
@@ -252,11 +253,29 @@ class Spread:
             self._feeds = feeds
             self._moved = [self._move(feeds, seed) for seed in range(DISTURBANCES)]
         other_kernels, plain = self._runners
-        for runner, fed in ((other_kernels, feeds), *((plain, moved) for moved in self._moved)):
-            for name, other in runner.run(fed, list(values)).items():
+        for others in (
+            other_kernels.run(feeds, list(values)),
+            *(plain.run(moved, list(values)) for moved in self._moved),
+            *self._on_moved_operands(list(values), feeds),
+        ):
+            for name, other in others.items():
                 if other.shape == values[name].shape:
                     found[name] = wider(found.get(name), difference(values[name], other))
         return found
+
+    def _on_moved_operands(self, names: Sequence[str], feeds: Feeds) -> Iterator[Feeds]:
+        """Yield what the source makes of its first hybrid operands moved by a rounding, where no input is real."""
+        side = self._side
+        rounded = {} if any(array.dtype.kind == "f" for array in feeds.values()) else side.rounded
+        first = [name for name in rounded if len(side.before(name) & rounded.keys()) == 1]
+        shown = [name for name in names if name not in first]
+        part = side.forced(shown, first) if first and shown else None
+        if part is None:
+            return
+        operands = side.runner(first).run(feeds, first)
+        for seed in range(DISTURBANCES):
+            moved = self._move({part.given[name]: operands[name] for name in part.given}, seed)
+            yield part.run({**feeds, **moved}, shown)
 
 
 def moved_by_rounding(
