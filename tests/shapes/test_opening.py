@@ -144,6 +144,17 @@ def test_a_mean_over_channels_and_a_batch_of_one(opset: int, mean: str) -> None:
     agrees(model, result, {"x": floats(1, 3, 4, 5)})
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["r = ReduceSum<keepdims=0>(x, zero) y = Add(x, r)", "t = Transpose(x) y = MatMul(x, t)"],
+    ids=["stretched", "products"],
+)
+def test_a_row_that_meets_all_others_is_not_computed_by_itself(text: str) -> None:
+    model = build("float[1,1] x", text, {"zero": [1]})
+    with pytest.raises(OpeningError, match="pairs each element along it with all others"):
+        opened(model)
+
+
 def test_a_slice_that_ends_at_the_batch() -> None:
     constants = {"from": [0, 1], "to": [2, 3], "axes": [0, 1]}
     model = build("float[2,3,4] x", "y = Slice(x, from, to, axes)", constants)

@@ -344,11 +344,14 @@ class Following:
         for slot, axis, letter in list(_unopened(node, fact, operator, letters, self.parts)):
             if slot not in restored:
                 self.demand(node, slot, axis, letters[letter], places[letter])
+        most = max(len(self.parts.get(value, {})) for value in node.inputs if value is not None)
         for value, names in zip(node.outputs, fact.outputs, strict=True):
             if names and value.name:  # an axis that was reduced to 1 element is no longer open
                 dims = extents_of(value) if value.shape is not None else ()
                 opened = {axis: given[name] for axis, name in enumerate(names) if name in given}
                 self.parts[value] = {a: part for a, part in opened.items() if not dims or dims[a] == part.source_extent}
+                if self.binding is of_rows and len(self.parts[value]) > most:
+                    raise self.bound(node, "pairs each element along it with all others")
         if (stated := STATED.get((node.domain, node.op_type))) is not None and letters:
             self._state(node, operator, stated, next(iter(places.values())))
 
