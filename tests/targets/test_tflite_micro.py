@@ -60,3 +60,10 @@ def test_integers_of_64_bits_are_refused_with_what_to_do() -> None:
             relayout.convert(model, format="tflite", target="tflite-micro")
         assert relayout.convert(model, format="tflite", target="tflite-micro", **options).tflite
         assert relayout.convert(model, format="tflite", target="ethos-u").report.operators[name] == 1
+
+
+def test_a_form_of_fewer_axes_that_counts_on_open_extents_is_left_out() -> None:
+    constants = {"from": [1], "to": [2], "axis": [0]}
+    source = build("bool[2,6,1,m,n] x", "y = Slice(x, from, to, axis)", constants)
+    result = relayout.convert(source, format="tflite", target="tflite-micro")
+    assert result.report.operators["STRIDED_SLICE"] == 1

@@ -75,7 +75,7 @@ WORDS_FROM = 21  # the opset from which the standard quantizes to 16 bits
 
 def expand(
     model: ir.Model,
-    expansions: Sequence[Expansion],  # of those of an operator the first that fits is taken
+    expansions: Sequence[Expansion],  # of those of an operator the first that fits and gives steps is taken
     among: Sequence[ir.Node] | None = None,  # the nodes to look at; None: all
 ) -> dict[str, int]:
     """Write operators as those that a target runs in less time, in place.
@@ -93,8 +93,9 @@ def expand(
     constants = Constants(model)
     for node in nodes:
         operator = operator_of(model, node)
-        expansion = next((each for each in expansions if each.takes(operator)), None)
-        steps = () if expansion is None else expansion.of(operator, list(map(constants.behind, node.inputs)))
+        fitting = (each for each in expansions if each.takes(operator))
+        found = (each.of(operator, list(map(constants.behind, node.inputs))) for each in fitting)
+        steps: Sequence[Step] = next(filter(None, found), ())
         if steps:
             counts[node.op_type] += 1
             _write(constants, node, steps)

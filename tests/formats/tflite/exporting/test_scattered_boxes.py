@@ -42,6 +42,17 @@ def test_a_box_is_slices_and_concats(kind: str) -> None:
     agrees(model, {"x": floats(2, 4, 6, 3), "u": floats(*shape, seed=1)})
 
 
+@pytest.mark.parametrize("data", ["float[6]", "float[6,4]", "float[6,n]"])
+def test_rows_that_follow_each_other_are_a_box(data: str) -> None:
+    """They are rows at any places, too, of which those of one axis, or of open extents, are not written as such."""
+    source = build(f"{data} x, {data.replace('6', '3')} u", "y = ScatterND(x, at, u)", {"at": places(range(2, 5))})
+    names = operators(relayout.convert(source, format="tflite").tflite)
+    assert "CONCATENATION" in names
+    assert "SCATTER_ND" not in names
+    rest = (4,) * (data != "float[6]")
+    agrees(source, {"x": floats(6, *rest), "u": floats(3, *rest, seed=1)})
+
+
 OTHERS = {
     "turned round": (places(*ALL[:3])[:, ::-1], ""),
     "with a gap": (places(ALL[0], range(0, 4, 2), ALL[2]), ""),

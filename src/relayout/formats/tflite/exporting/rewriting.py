@@ -7,6 +7,7 @@ from typing import Any
 
 from relayout.formats.tflite.exporting.builder import BuiltinBuilder
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.registry import OpenExtentError
 
 
 class Rewriting(BuiltinBuilder):
@@ -66,9 +67,17 @@ def rewrite_operators(
     operators = draft.operators[begin:]
     del draft.operators[begin:]
     for operator in operators:
-        writing = None if (form := form_of(operator)) is None else Rewriting(draft, operator)
-        results = None if form is None or writing is None else form(writing)
-        if writing is None or results is None:
-            draft.operators.append(operator)
-        else:
+        written = len(draft.operators)
+        if (form := form_of(operator)) is None or not _is_written(Rewriting(draft, operator), form):
+            draft.operators[written:] = [operator]
+
+
+def _is_written(writing: Rewriting, form: Form) -> bool:
+    """Write an operator otherwise, and tell whether it is: it stays where that counts on an extent that is open."""
+    try:
+        results = form(writing)
+        if results is not None:
             writing.finish(results)
+    except OpenExtentError:
+        return False
+    return results is not None
