@@ -35,6 +35,16 @@ def test_what_an_older_runtime_lacks_is_written_by_others(text: str) -> None:
     assert not written & {operator.name for operator in newer.subgraphs[0].operators}
 
 
+def test_bodies_that_an_operator_makes_are_written_by_others_too() -> None:
+    """A recurrence of open length is a WHILE, whose body has the operators of its activation."""
+    text = 'y, h = RNN<hidden_size=4, activations=["HardSigmoid"]>(x, w, r)'
+    model = build("float[t,1,3] x", text, {"w": (1, 4, 3), "r": (1, 4, 4)}, outputs=("y",))
+    result = relayout.convert(model, format="tflite", runtime="2.8")
+    assert result.file is not None
+    assert parsed(min_runtime_version(result.file)) <= (2, 8, 99)
+    run_close(result.tflite, {"x": floats(5, 1, 3)}, with_runtime(model, {"x": floats(5, 1, 3)}))
+
+
 def test_the_rest_is_one_error() -> None:
     model = build("float[2,3] x", "a = Sign(x)  b = Acos(a)  y = Sign(b)", {})
     with pytest.raises(UnsupportedError, match=r"SIGN in version 1 is in runtimes from 2\.\d+\.0 on") as refused:

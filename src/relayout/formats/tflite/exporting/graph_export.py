@@ -290,7 +290,7 @@ class GraphExport:
             elif reason := mixed_types(node, self.version) or refused_texts(node) or _reason_of_size(node):
                 raise Unwritable(reason)
             else:
-                self.begin = len(self.draft.operators)
+                self.begin, known = len(self.draft.operators), len(self.program)
                 self._export(node, entry)
                 if node.domain != DOMAIN:  # a builtin that was read has types that its kernel takes
                     if node not in self.units:  # nor has a unit on integers others
@@ -300,7 +300,8 @@ class GraphExport:
                     require_broadcast(made)
                     require_text_kernel(made)
                 if self.runtime:
-                    write_for(self.draft, self.begin, self.runtime)
+                    for draft in (self.draft, *self.program[known:]):  # its own, and bodies that it made
+                        write_for(draft, self.begin if draft is self.draft else 0, self.runtime)
                 for operator in self.draft.operators[self.begin :]:
                     operator.node = node.outputs[0].name or ""
         except OverflowError:
