@@ -108,7 +108,13 @@ def power(op: NodeExport) -> None:
     ):
         op.give(_integer_power(op, base, op.input(1)))
         return
-    op.result("POW", [base, op.cast(op.input(1), base.type)])
+    times = op.cast(op.input(1), base.type)
+    if base.type == TensorType.INT32 and exponent is None:  # the kernel refuses numbers below 0
+        power = op.each("POW", base, op.maximum(times, op.each("NEG", times)))
+        is_large = op.compare("GREATER", op.maximum(base, op.each("NEG", base)), 1)
+        op.give(op.select(op.both(op.compare("LESS", times, 0), is_large), 0, power))
+        return
+    op.result("POW", [base, times])
 
 
 def _power_of_halves(op: NodeExport, base: DraftTensor, halves: int) -> DraftTensor:
