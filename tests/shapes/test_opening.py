@@ -155,6 +155,17 @@ def test_a_row_that_meets_all_others_is_not_computed_by_itself(text: str) -> Non
         opened(model)
 
 
+def test_what_is_repeated_along_an_axis_of_another_open_extent() -> None:
+    """How many rows there are cannot be read from an axis that holds them and an extent that is not known."""
+    text = "a = Compress<axis=1>(x, kept) r = Reshape(a, flat) y = ScatterND(r, at, u)"
+    constants = {"kept": np.array([True, True]), "flat": [1, 1, -1], "at": [[[0, 0]]], "u": (1, 1, 2)}
+    model = build("float[1,2] x", text, constants, opset=18)
+    for value in (*model.graph.value_info, *model.graph.output):
+        value.type.tensor_type.ClearField("shape")
+    with pytest.raises(OpeningError, match="cannot be opened: ScatterND 'y'"):
+        opened(model)
+
+
 def test_a_slice_that_ends_at_the_batch() -> None:
     constants = {"from": [0, 1], "to": [2, 3], "axes": [0, 1]}
     model = build("float[2,3,4] x", "y = Slice(x, from, to, axes)", constants)

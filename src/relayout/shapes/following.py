@@ -422,6 +422,8 @@ class Following:
             return
         if not part.before.is_one and not repeats_along(value, axis, part, self._look):
             raise self.bound(node, f"reads '{value.name}', which holds other elements for each of {part.source_extent}")
+        if not (part.outer * part.inner).is_static:  # how many rows there are cannot be read from it
+            raise self.bound(node, f"repeats '{value.name}' along an axis that holds another open extent, too")
         self.changes.append(lambda r: r.widen(node, slot, axis, part, place))
 
     def _origins(self, value: ir.Value, axis: int, part: OpenedFactor) -> Iterator[tuple[ir.Value, Parts]]:
