@@ -344,6 +344,12 @@ class Following:
         for slot, axis, letter in list(_unopened(node, fact, operator, letters, self.parts)):
             if slot not in restored:
                 self.demand(node, slot, axis, letters[letter], places[letter])
+        self._give(node, fact, given)
+        if (stated := STATED.get((node.domain, node.op_type))) is not None and letters:
+            self._state(node, operator, stated, next(iter(places.values())))
+
+    def _give(self, node: ir.Node, fact: Signature, given: Mapping[str, OpenedFactor]) -> None:
+        """Note which axes of a node's results are open, by the parts of letters."""
         most = max(len(self.parts.get(value, {})) for value in node.inputs if value is not None)
         for value, names in zip(node.outputs, fact.outputs, strict=True):
             if names and value.name:  # an axis that was reduced to 1 element is no longer open
@@ -352,8 +358,6 @@ class Following:
                 self.parts[value] = {a: part for a, part in opened.items() if not dims or dims[a] == part.source_extent}
                 if self.binding is of_rows and len(self.parts[value]) > most:
                     raise self.bound(node, "pairs each element along it with all others")
-        if (stated := STATED.get((node.domain, node.op_type))) is not None and letters:
-            self._state(node, operator, stated, next(iter(places.values())))
 
     def _state(self, node: ir.Node, operator: Operator, stated: State, place: tuple[ir.Value, int]) -> None:
         """Note how the constants of a node are stated anew; what the graph computes from extents follows by itself."""
