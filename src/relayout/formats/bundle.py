@@ -25,7 +25,7 @@ TFL3 = b"TFL3"  # bytes 4 to 8 of every `.tflite`
 
 _ZIP, _LITERTLM = b"PK\x03\x04", b"LITERTLM"
 _MOST_FILES, _MOST_DEPTH = 10_000, 3
-_MOST_UNPACKED = 1 << 31  # bytes of a model that is packed: those that are read in place may be longer
+_MOST_UNPACKED = 1 << 31  # bytes of a packed model; one that is read in place may be longer
 _UNPACKED_PER_BYTE, _UNPACKED_ANYWAY = 64, 1 << 24
 """Bytes that a file explains when it is unpacked: so many for each of its own, and so many more. Weights of a network
 become 1.1 to 10 times as long; deflate can make 1,000 bytes of each."""

@@ -50,7 +50,7 @@ class Candidates:
 
 @dataclass(eq=False, slots=True)
 class _Found:
-    """What was found for one site so far."""
+    """The findings for one site so far."""
 
     site: Site
     roots: list[int]  # operand -> the number of the value that stands for it; -1 for a constant

@@ -25,7 +25,7 @@ ALLOWED = 1 << 14  # bytes more than the source's that may be taken element by e
 
 
 class _Has(NamedTuple):
-    """What a plan takes, or may take."""
+    """The amounts that a plan takes, or may take."""
 
     size: int  # bytes that Transposes move
     uses: tuple[int, int]  # what else may have a price: bytes that are taken element by element, and Transposes

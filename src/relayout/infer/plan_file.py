@@ -58,7 +58,7 @@ class Misstated(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What the checker found of a plan."""
+    """The findings of the checker of a plan."""
 
     transposes: int  # Transposes of the plan's choice
     bytes: int  # bytes that they move
@@ -88,7 +88,7 @@ def later(
     # what the problem was built with (`io`, `layouts`, `dims`, prices): the check builds it with them again
     options: Mapping[str, Any],
 ) -> Callable[[], dict[str, Any]]:
-    """What gives a plan for `relayout check` when it is wanted, also after the plan was applied, which renames values.
+    """Return what gives a plan for `relayout check` when it is wanted, also after the plan renamed values.
 
     It has the choice, bytes, terminals and prices (flow or dual).
     """

@@ -80,7 +80,7 @@ class Orders:
 
 
 class Space(Memory):
-    """What values with equal factors have in common that the source graph stores alike."""
+    """The factors and orders that values have in common which the source graph stores alike."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class Port:
 
 
 class Pattern(Memory):
-    """What sites have in common that are alike in all that decides where their axes lie."""
+    """The traits of sites that are alike in all that decides where their axes lie."""
 
     def __init__(
         self,

@@ -87,7 +87,7 @@ def span(
     label: Label,  # the order in which it runs
     among: tuple[int, ...] | None = None,  # positions of the operands that count (default: all)
 ) -> float:
-    """How many elements lie together that differ in the same operands; infinite where all are of one kind."""
+    """The number of elements that lie together and differ in the same operands; infinite where all are of one kind."""
     reading = among or tuple([port.position for port in site.ports if not port.output])
     return site.pattern.of(_span, (label, reading), site, label, reading)
 

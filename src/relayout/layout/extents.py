@@ -208,7 +208,7 @@ def product(extents: Iterable[Extent]) -> Extent:
 
 
 class Learned(NamedTuple):
-    """What Reshapes that are run every time tell of dynamic extents."""
+    """The dynamic extents that Reshapes tell which are run every time."""
 
     divisors: Mapping[str, int] = {}  # symbol -> what divides it
     same: Mapping[str, Dim] = {}  # symbol -> another that is equal, or, of one that shape inference made up, a number

@@ -177,7 +177,7 @@ def fold_scales(model: ir.Model, fusions: Sequence[Fusion], tile: int = 0) -> di
 
 
 class _Folding:
-    """What is folded in a model."""
+    """The nodes that are folded in a model."""
 
     def __init__(
         self,

@@ -245,7 +245,7 @@ def pad_channels(model: ir.Model, blocks: BlockSizes) -> int:
 
 @dataclass
 class _Node:
-    """What more channels mean for a node."""
+    """The changes that more channels mean for a node."""
 
     node: ir.Node
     alike: list[ir.Value]  # the values that have as many channels as each other, and go on having as many

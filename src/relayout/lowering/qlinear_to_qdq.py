@@ -22,7 +22,7 @@ Slots = tuple[int, int, int]  # places of integers, their scale and their zero p
 
 
 class Form(NamedTuple):
-    """How an operator on integers is read."""
+    """The operands of an operator on integers."""
 
     op_type: str  # the operator that it computes on real numbers
     operands: Callable[[int], Sequence[Slots]]  # of each operand the places of its integers, scale and zero point

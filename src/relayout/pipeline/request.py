@@ -80,7 +80,7 @@ RETIRED = ("fast", "widen", "saturates")
 
 
 class ImportOptions(NamedTuple):
-    """How a source is read."""
+    """The options with which a source is read."""
 
     opset: int | None = None  # of an ONNX result; None for the least that a `.tflite` needs, and that of an ONNX source
     quant: Quant = "qdq"  # `qdq` keeps the integers of a quantized `.tflite`, `float` does not
@@ -143,7 +143,7 @@ class SolverOptions(NamedTuple):
 
 
 class OutputOptions(NamedTuple):
-    """How a result is written."""
+    """The options with which a result is written."""
 
     inline: bool = False  # whether operators in other layouts are standard operators between Transposes, not functions
     regions: Regions = "flat"  # `functions` makes each part that the target runs one function

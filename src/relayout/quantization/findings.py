@@ -52,7 +52,7 @@ class JoinedOutput(NamedTuple):
 
 
 class QuantizationSummary(NamedTuple):
-    """What became of a file."""
+    """The outcome for a file."""
 
     kind: str  # of quantization
     samples: int  # how many were run

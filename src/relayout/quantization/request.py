@@ -17,7 +17,7 @@ class MissingQuantizerError(RelayoutError):
 
 
 class QuantizationRequest(NamedTuple):
-    """How a result is quantized."""
+    """The options with which a result is quantized."""
 
     kind: Quantize  # which numbers become integers or halves
     samples: Any = None  # what the model is fed to see the range of each value: files, a folder, or an iterable

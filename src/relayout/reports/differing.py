@@ -45,7 +45,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Diff:
-    """What two models have in common, and what not."""
+    """The parts that two models have in common, and the others."""
 
     first: str  # what the first is called
     second: str  # what the second is called

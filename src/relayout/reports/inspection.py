@@ -57,7 +57,7 @@ class Moved:
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a file is, and what a conversion would save."""
+    """The contents of a file, and the bytes that a conversion would save."""
 
     file: str  # its path
     format: str  # `TensorFlow Lite`, `ONNX` or `ORT format`

@@ -144,7 +144,7 @@ def _gain(
     # node -> the labels that the branches above leave it; all others have all of theirs
     allowed: Mapping[int, frozenset[int]],
 ) -> "Fraction | int":
-    """How far the tree lifts the bound above the sum of the cheapest labels."""
+    """The amount by which the tree lifts the bound above the sum of the cheapest labels."""
     if isinstance(tree, Leaf):
         return _leaf_gain(problem, tree, allowed)
     node = tree.node

@@ -35,7 +35,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class Bench:
-    """How long a run of `b` takes beside one of `a`."""
+    """The time of a run of `b` beside one of `a`."""
 
     a: Timed  # the first model
     b: Timed  # the second

@@ -79,7 +79,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far floats may be apart: `|a - b| <= atol + rtol * max|a|`."""
+    """The distance that floats may have: `|a - b| <= atol + rtol * max|a|`."""
 
     rtol: float  # relative to the largest magnitude
     atol: float  # absolute
@@ -137,7 +137,7 @@ def judge(
     spread: Difference | None,  # how far the source's runtime is from itself here
     step: float = 0.0,  # of the integers that floats were dequantized from; 0 for other floats
 ) -> Verdict:
-    """Whether a difference is far, given how far the source's runtime is from itself, if that counts and is known."""
+    """Return whether a difference is far, beside how far the source's runtime is from itself, if that is known."""
     if not found.finite:
         return Verdict.NOT_FINITE
     if found.share == 0:

@@ -90,7 +90,7 @@ LOOKED_UP = 4
 
 @dataclass(frozen=True)
 class JudgedValue:
-    """What was found of one value."""
+    """The findings on one value."""
 
     verdict: Verdict  # whether the two agree
     difference: Difference  # how far they are apart
@@ -341,7 +341,7 @@ def has_direction(
     right: Array,  # what they are
     counted: Array | None = None,  # which elements count; all if it is None
 ) -> bool:
-    """Whether integers differ by more than half a step in one direction: all of them, or those of a channel."""
+    """Return whether integers differ by more than half a step in one direction: all of them, or those of a channel."""
     channels = left.shape[-1] if left.ndim > 1 else 1
     sums = _Sums.of(left.reshape(-1, channels), right.reshape(-1, channels), counted)
     low, high = sums.low.min(keepdims=True), sums.high.max(keepdims=True)

@@ -42,7 +42,7 @@ class Call:
     results: dict[int, ir.Value] = field(default_factory=dict)  # output -> the value that took its place
     # output -> the value of the body that is behind it; the first of several, and none for an input that is handed on
     sources: dict[int, ir.Value] = field(default_factory=dict)
-    # Identities in its place: the body's own, and those that hand on what is no value of the body
+    # the Identities in its place: the body's own, and others for values from outside of the body
     identities: dict[ir.Node, None] = field(default_factory=dict)
 
 

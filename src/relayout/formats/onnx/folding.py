@@ -338,7 +338,7 @@ def replace_by_constants(
     graph: ir.Graph,
     node: ir.Node,
     arrays: list[NDArray[Any]],  # its results
-    # those that earlier nodes became; an equal one is taken again. None: each is new.
+    # constants that earlier nodes became, where an equal one is used again; None: each is new
     constants: Constants | None = None,
 ) -> None:
     """Replace a node by constants that hold its results; the result of a body is a copy of one."""
@@ -374,7 +374,7 @@ def replace_by_constants(
 # A runtime of ONNX computes such a kernel once, when it loads a model. One of `.tflite` does so in each run, and its
 # fast kernels take constants alone.
 
-GROWTH = 3  # times the bytes of a model's weights that all may have, with those that are computed
+GROWTH = 3  # weights and computed constants may have so many times the bytes of a model's weights
 
 MOST_VIEWS = 8  # views between a constant and the node that reads it: networks have one or two
 

@@ -14,7 +14,7 @@ from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
 WITH_ATTRIBUTE = ("QLinearAveragePool", "QLinearGlobalAveragePool")
 ATTRIBUTE = "channels_last"
 UNSAID = ("activation", "activation_params")  # attributes that say nothing where they are empty
-RANK = 4  # of an image of which a Resize is known to have all operands in the image's order
+RANK = 4  # axes of an image whose Resize has all operands in the order of the image
 ROI, SCALES, SIZES = 1, 2, 3
 
 
@@ -22,7 +22,7 @@ class Internal(NamedTuple):
     """The changes made to operators of the internal domain."""
 
     renamed: bool = False  # whether any has got another name
-    notes: tuple[str, ...] = ()  # what a report says of those that are left
+    notes: tuple[str, ...] = ()  # the report's sentences on operators that are left
 
 
 def name_known(proto: onnx.ModelProto) -> Internal:

@@ -29,7 +29,7 @@ from relayout.targets.onnxruntime import hybrid_products as hybrid
 
 
 class Times(NamedTuple):
-    """What ONNX Runtime takes, in ns, on one thread, as `bench/measure_hybrid.py` measures it."""
+    """The time of ONNX Runtime, in ns, on one thread, as `bench/measure_hybrid.py` measures it."""
 
     node: float  # a node, beside what it computes
     joined: float  # a run of bytes for Concat
@@ -119,7 +119,7 @@ class _Windows(NamedTuple):
         return math.prod(self.counts) * math.prod(self.extents) * self.channels * -(-units // BLOCK) * BLOCK
 
     def time(self, times: Times, read: float, units: int) -> float:
-        """What ONNX Runtime takes, in ns, for as many elements read."""
+        """The time of ONNX Runtime, in ns, for as many elements read."""
         border = times.node if math.prod(self.extents) > 1 else 0
         given = math.prod(self.counts) * units
         copying = border + min(self.costs(times).values())

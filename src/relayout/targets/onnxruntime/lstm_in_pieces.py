@@ -104,7 +104,7 @@ def plan(
     begun: bool = False,  # whether the first cells are given; else they are 0, so that the limit is as many steps away
     bounded: bool = True,  # whether a cell grows by 1 a step at most
 ) -> Pieces | Listed | None:
-    """How to compute a sequence, None if it is better left to a Scan."""
+    """Return the steps that compute a sequence, None if it is better left to a Scan."""
     found = pieces(time, limit, coupled=coupled, begun=begun) if bounded else None
     if found is not None and (size > SMALL or not found.count):
         return found

@@ -316,3 +316,23 @@ def test_a_gpu_takes_one_place_of_the_last_of_five_axes() -> None:
     model = build("float[2,3,4,5,6] v", "g = Gather<axis=4>(v, last)", {"last": np.array(-1)})
     feed = {"v": floats(2, 3, 4, 5, 6)}
     run_close(relayout.convert(model, format="tflite", target="gpu").tflite, feed, with_runtime(model, feed))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "named"),
+    [
+        ({"w": (2, 9, 3), "r": (2, 12, 4)}, "'w' of 2 × 9 × 3 elements, where 2 × 12 × 3 fit"),
+        ({"w": (1, 12, 3), "r": (1, 12, 4)}, "'w' of 1 × 12 × 3 elements, where 2 × 12 × 3 fit"),
+        ({"w": (2, 12, 7), "r": (2, 12, 4)}, "'w' of 2 × 12 × 7 elements, where 2 × 12 × 3 fit"),
+        ({"w": (2, 12, 3), "r": (2, 0, 4)}, "'r' of 2 × 0 × 4 elements, where 2 × 12 × 4 fit"),
+        ({"w": (2, 12, 3), "r": (2, 12, 4), "b": (2, 12)}, "'b' of 2 × 12 elements, where 2 × 24 fit"),
+    ],
+    ids=lambda each: "" if isinstance(each, dict) else each[1],
+)
+def test_weights_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], named: str) -> None:
+    """The operator would give other numbers, or end in an internal error."""
+    operands = ", ".join(["x", *shapes])
+    text = f'y = GRU<hidden_size=4, direction="bidirectional">({operands})'
+    model = build("float[5,2,3] x", text, shapes, outputs=("y",))
+    with pytest.raises(UnsupportedError, match=re.escape(f"weights {named}")):
+        relayout.convert(model, format="tflite")

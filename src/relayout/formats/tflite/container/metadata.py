@@ -100,7 +100,7 @@ MOST_OPAQUE = 1 << 16  # bytes of any other metadata buffer that are carried ove
 
 @dataclass
 class Metadata:
-    """What goes into the ONNX model."""
+    """The part of a file that goes into the ONNX model."""
 
     properties: dict[str, str] = field(default_factory=dict)  # for `metadata_props`; docs/metadata.md lists the keys
     description: str = ""  # for the model's `doc_string`

@@ -29,6 +29,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     STATES,
     activations_of,
     is_recurrent,
+    misfit_of,
 )
 from relayout.graph.source_names import Names
 
@@ -103,7 +104,15 @@ def _runs_of(node: ir.Node) -> list[Run]:
     x, has_others = node.inputs[SEQUENCE], any(value is not None for value in node.inputs[LENGTHS:])
     has_numbers = "activation_alpha" in node.attributes or "activation_beta" in node.attributes
     is_batch_first = node.attributes.get_int("layout", 0) == 1
-    if not node.meta[STEPS] or has_others or has_numbers or is_batch_first or x is None or x.shape is None:
+    if (
+        misfit_of(node)
+        or not node.meta[STEPS]
+        or has_others
+        or has_numbers
+        or is_batch_first
+        or x is None
+        or x.shape is None
+    ):
         return []
     kernel, recurrent = _constant(node, KERNEL), _constant(node, RECURRENT)
     if kernel is None or recurrent is None or not isinstance(x.shape[0], int) or x.shape[0] < 2:

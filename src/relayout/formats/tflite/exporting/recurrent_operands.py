@@ -39,6 +39,29 @@ def is_recurrent(node: ir.Node) -> bool:
     return node.op_type in STATES and not node.domain
 
 
+def misfit_of(node: ir.Node) -> str:
+    """Say which weights of a recurrent node have other extents than its input and state want; empty if none has."""
+    x, recurrent, attributes = node.inputs[SEQUENCE], node.inputs[RECURRENT], node.attributes
+    ends = () if recurrent is None or recurrent.shape is None else recurrent.shape[-1:]
+    hidden = attributes.get_int("hidden_size", next((end for end in ends if isinstance(end, int)), 0))
+    rows, directions = GATES[node.op_type] * hidden, 1 + (attributes.get_string("direction", "") == "bidirectional")
+    elements = None if x is None or x.shape is None else next(iter(x.shape[-1:]), None)
+    wanted = {
+        KERNEL: [directions, rows, elements],
+        RECURRENT: [directions, rows, hidden],
+        BIAS: [directions, 2 * rows],
+        PEEPHOLE: [directions, 3 * hidden],
+    }
+    for slot, extents in wanted.items():
+        value = node.inputs[slot] if slot < len(node.inputs) else None
+        if value is None or value.shape is None or not value.shape.is_static() or not isinstance(elements, int):
+            continue
+        if list(value.shape) != extents:
+            named, fitting = (" × ".join(str(extent) for extent in each) for each in (list(value.shape), list(extents)))
+            return f"weights '{value.name}' of {named} elements, where {fitting} fit"
+    return ""
+
+
 def activations_of(node: ir.Node, number: int) -> list[tuple[str, list[float]]]:
     """Return the activations of one direction in lower case, each with its alpha and beta if it has such.
 

@@ -26,7 +26,7 @@ Given = ir.Value | Handle  # what stands behind a tensor: a value, or what a res
 
 
 class Choices(NamedTuple):
-    """How a user wants a model to be read."""
+    """The options with which a model is read."""
 
     # ONNX opset to write, 18 to 23; by default the least that the model needs: 19 to compare texts, 20 for GELU, 21 for
     # quantized tensors of 16 or 4 bits

@@ -35,6 +35,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     PEEPHOLE,
     RECURRENT,
     activations_of,
+    misfit_of,
 )
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
@@ -148,6 +149,7 @@ class Direction(NamedTuple):
 @exporter("LSTM")
 def lstm(op: NodeExport) -> None:
     """FULLY_CONNECTED, LOGISTIC and TANH for each step, or UNIDIRECTIONAL_SEQUENCE_LSTM."""
+    _require_fitting_weights(op)
     if has_kernel(op):
         write_sequence_lstm(op)
     else:
@@ -157,13 +159,20 @@ def lstm(op: NodeExport) -> None:
 @exporter("GRU")
 def gru(op: NodeExport) -> None:
     """FULLY_CONNECTED, LOGISTIC and TANH for each step."""
+    _require_fitting_weights(op)
     _recurrent(op, _gru_cell)
 
 
 @exporter("RNN")
 def rnn(op: NodeExport) -> None:
     """FULLY_CONNECTED and TANH for each step."""
+    _require_fitting_weights(op)
     _recurrent(op, _rnn_cell)
+
+
+def _require_fitting_weights(op: NodeExport) -> None:
+    if misfit := misfit_of(op.node):
+        raise Unwritable(misfit)
 
 
 Cell = Callable[[Direction, Sequence[DraftTensor], list[DraftTensor]], list[DraftTensor]]

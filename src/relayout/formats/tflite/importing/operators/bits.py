@@ -37,7 +37,7 @@ def shifted_right(op: Operation, x: ir.Value, count: ir.Value) -> ir.Value:
 
 
 class _Layout(NamedTuple):
-    """How a float lies in memory: sign, exponent, fraction, from the highest bit down."""
+    """The parts of a float in memory: sign, exponent, fraction, from the highest bit down."""
 
     dtype: ir.DataType  # the float
     integer: ir.DataType  # the integer of its width

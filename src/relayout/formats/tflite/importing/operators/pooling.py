@@ -51,7 +51,7 @@ def bordered(
     fill: float = 0,  # what is in the border
     explicit: bool = False,  # whether no attribute may say it
 ) -> tuple[ir.Value, dict[str, Any], bool]:
-    """What the windows slide over, the attributes that say where they begin, and whether a border is part of it now."""
+    """The operand of windows, the attributes that say where they begin, and whether a border is part of it now."""
     spatial = dims(x)[2:]
     if not same or not is_open(spatial, window, strides, dilations):
         known = pads(spatial, window, strides, dilations, same)
