@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -46,19 +47,19 @@ def misfit_of(node: ir.Node) -> str:
     hidden = attributes.get_int("hidden_size", next((end for end in ends if isinstance(end, int)), 0))
     rows, directions = GATES[node.op_type] * hidden, 1 + (attributes.get_string("direction", "") == "bidirectional")
     elements = None if x is None or x.shape is None else next(iter(x.shape[-1:]), None)
-    wanted = {
+    expected: dict[int, list[Any]] = {  # operand -> its extents
         KERNEL: [directions, rows, elements],
         RECURRENT: [directions, rows, hidden],
         BIAS: [directions, 2 * rows],
         PEEPHOLE: [directions, 3 * hidden],
     }
-    for slot, extents in wanted.items():
+    for slot, extents in expected.items():
         value = node.inputs[slot] if slot < len(node.inputs) else None
         if value is None or value.shape is None or not value.shape.is_static() or not isinstance(elements, int):
             continue
         if list(value.shape) != extents:
-            named, fitting = (" × ".join(str(extent) for extent in each) for each in (list(value.shape), list(extents)))
-            return f"weights '{value.name}' of {named} elements, where {fitting} fit"
+            actual, fitting = (" × ".join(str(extent) for extent in each) for each in (value.shape.numpy(), extents))
+            return f"weights '{value.name}' of {actual} elements, where {fitting} fit"
     return ""
 
 
