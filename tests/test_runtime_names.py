@@ -52,9 +52,8 @@ DOCUMENTED = {
     f"{OPERATORS}/recurrent.py": "an Unsqueeze behind a DequantizeLinear that it mishandles",
     f"{OPERATORS}/resize.py": "an attribute that its optimizer forgets, a Sign of 32 bits, missing kernels",
     f"{OPERATORS}/tensorflow.py": "missing kernels, of which a refusal speaks",
-    f"{OPERATORS}/tensorflow_detection.py": "missing kernels, of which a refusal speaks",
     f"{OPERATORS}/tensorflow_images.py": "missing kernels",
-    f"{OPERATORS}/transposed.py": "an output padding that it refuses",
+    f"{OPERATORS}/convolution.py": "an output padding that it refuses",
 }
 """Modules that name a runtime -> the limit of it that they explain."""
 

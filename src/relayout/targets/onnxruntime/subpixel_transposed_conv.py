@@ -15,7 +15,7 @@ from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.contents import contents
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.transposed import border, require_transpose_conv
+from relayout.formats.tflite.importing.operators.convolution import border, require_transpose_conv
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 from relayout.lowering.transposed_axes import Axis, Place, kernel_at, places_of

@@ -9,14 +9,15 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.custom import Options
 from relayout.formats.tflite.importing.operators.gathering import counted
 from relayout.formats.tflite.importing.operators.reduction import top_elements
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import cut, divided, joined, squeeze, unsqueeze
+from relayout.formats.tflite.importing.operators.tensorflow import attributes
 from relayout.formats.tflite.importing.registry import Unsupported, operator
-from relayout.light_dataclass import dataclass
 
 # The custom operator at the end of detection networks: boxes from offsets to anchors, and the best of them.
 
@@ -40,12 +41,11 @@ def detection_postprocess(op: Operation) -> None:
     if per_box > classes:
         raise Unsupported("more classes for each detection than there are")
     boxes, scores = _decoded(op, options), _without_background(op, classes)
-    limits = _Limits(op, options)
     if options.number("use_regular_nms", 0):
         per_class = options.count("detections_per_class", 100, most=_MOST)
-        picked, labels, values = _regular(op, boxes, scores, limits, per_class, most)
+        picked, labels, values = _regular(op, boxes, scores, options, per_class, most)
     else:
-        picked, labels, values = _fast(op, boxes, scores, limits, most, per_box)
+        picked, labels, values = _fast(op, boxes, scores, options, most, per_box)
     found = op.emit("Shape", [labels])
     count = found
     if per_box > 1 and not options.number("use_regular_nms", 0):
@@ -53,34 +53,28 @@ def detection_postprocess(op: Operation) -> None:
     rows = most * per_box
     missing = op.each("Sub", op.ints([rows], "rows"), found)
     for i, value in enumerate((picked, op.cast(labels, _FLOAT), values)):
-        rank = len(dims(value))
-        pads = joined(op, [op.ints([0] * rank, "begin"), missing, op.ints([0] * (rank - 1), "end")], 0)
-        filled = op.emit("Pad", [value, pads], (rows, *dims(value)[1:]), mode="constant")
-        op.result(unsqueeze(op, filled, [0]), i)
+        op.result(unsqueeze(op, _filled_up(op, value, missing, rows), [0]), i)
     op.result(op.cast(count, _FLOAT), 3)
 
 
-@dataclass
-class _Limits:
-    """The thresholds as operands of NonMaxSuppression."""
+def _filled_up(op: Operation, value: ir.Value, missing: ir.Value, wanted: int, axis: int = 0) -> ir.Value:
+    """Zeros behind the elements along an axis, up to the number wanted."""
+    shape, rank = dims(value), len(dims(value))
+    pads = joined(op, [op.ints([0] * (rank + axis), "begin"), missing, op.ints([0] * (rank - 1 - axis), "end")], 0)
+    return op.emit("Pad", [value, pads], (*shape[:axis], wanted, *shape[axis + 1 :]), mode="constant")
 
-    op: Operation
-    options: Options
 
-    def suppress(self, boxes: ir.Value, scores: ir.Value, most: int) -> ir.Value:
-        """`found (batch class box)`."""
-        op = self.op
-        overlap = self.options.number("nms_iou_threshold")
-        threshold = np.float32(self.options.number("nms_score_threshold"))
-        if not 0 <= overlap <= 1:
-            raise ReadError(f"the option nms_iou_threshold is {overlap}", where=op.place)
-        below = np.nextafter(threshold, np.float32(-math.inf))
-        operands = [op.ints([most], "most")] + [
-            op.builder.array(op.hint(name), np.array([v], np.float32))
-            for name, v in (("iou", overlap), ("score", below))
-        ]
-        found = op.builder.names.unique(op.hint("found"))
-        return op.emit("NonMaxSuppression", [boxes, scores, *operands], (found, 3), _INT64)
+def _suppressed(op: Operation, options: Options, boxes: ir.Value, scores: ir.Value, most: int) -> ir.Value:
+    """`found (batch class box)`."""
+    overlap = options.number("nms_iou_threshold")
+    threshold = np.float32(options.number("nms_score_threshold"))
+    if not 0 <= overlap <= 1:
+        raise ReadError(f"the option nms_iou_threshold is {overlap}", where=op.place)
+    limits = (("iou", overlap), ("score", np.nextafter(threshold, np.float32(-math.inf))))
+    operands = [op.ints([most], "most")]
+    operands += [op.builder.array(op.hint(name), np.array([v], np.float32)) for name, v in limits]
+    found = op.builder.names.unique(op.hint("found"))
+    return op.emit("NonMaxSuppression", [boxes, scores, *operands], (found, 3), _INT64)
 
 
 def _decoded(op: Operation, options: Options) -> ir.Value:
@@ -125,11 +119,11 @@ def _column(op: Operation, rows: ir.Value, column: int) -> ir.Value:
 
 
 def _fast(
-    op: Operation, boxes: ir.Value, scores: ir.Value, limits: _Limits, most: int, per_box: int
+    op: Operation, boxes: ir.Value, scores: ir.Value, options: Options, most: int, per_box: int
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Each box counts with its best class; those that are kept get their best classes."""
     best = op.emit("ReduceMax", [scores, op.ints([2])], keepdims=0)
-    kept = _column(op, limits.suppress(boxes, unsqueeze(op, best, [1]), most), 2)
+    kept = _column(op, _suppressed(op, options, boxes, unsqueeze(op, best, [1]), most), 2)
     found = dims(kept)[0]
     theirs = op.emit("Gather", [squeeze(op, scores, [0]), kept], axis=0)
     values, labels = top_elements(
@@ -151,11 +145,11 @@ def _fast(
 
 
 def _regular(
-    op: Operation, boxes: ir.Value, scores: ir.Value, limits: _Limits, per_class: int, most: int
+    op: Operation, boxes: ir.Value, scores: ir.Value, options: Options, per_class: int, most: int
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Each class by itself; then the best of all of them."""
     by_class = op.emit("Transpose", [scores], perm=[0, 2, 1])
-    rows = limits.suppress(boxes, by_class, per_class)
+    rows = _suppressed(op, options, boxes, by_class, per_class)
     values = op.emit("GatherND", [by_class, rows])
     wanted = op.emit("Min", [op.emit("Shape", [values]), op.ints([most], "most")])
     found: Dims = (op.builder.names.unique(op.hint("kept")),)
@@ -273,3 +267,80 @@ def _softly(op: Operation, sigma: float) -> None:
     op.result_stored(indices, 0)
     op.result(scores_, 1)
     op.result_stored(op.emit("ReduceSum", [flags, op.ints([0])], keepdims=0), 2)
+
+
+# TensorFlow's operator at the end of detection networks, which is left to the Flex delegate.
+
+
+@operator("CUSTOM FlexCombinedNonMaxSuppression")
+def combined_non_max_suppression(op: Operation) -> None:
+    """NonMaxSuppression class by class; of what it keeps of an image TopK, among `b (c n)` scores.
+
+    1. Boxes are `b n q 4`: one for all classes, or one for each. Scores are `b n c`; one counts above the threshold.
+    2. Results are filled up with zeros; the last one tells how many are meant.
+    """
+    op.require_rank(0, 4)
+    op.require_rank(1, 3)
+    boxes, scores = op.real(0), op.transpose(op.real(1), [0, 2, 1])
+    batch, classes, count = dims(scores)
+    if not isinstance(classes, int):
+        raise Unsupported("an unknown number of classes")
+    if dims(boxes)[2] not in (1, classes) or dims(boxes)[3] != 4:
+        raise ReadError(f"boxes of shape {list(dims(boxes))} for {classes} classes", where=op.place)
+    each, whole = dims(boxes)[2] != 1, product((classes, count))
+    table = _flat(op, _kept(op, boxes, scores, each), (batch, whole))
+    (total,) = op.integers(3, 1)  # boxes of an image that the results have
+    if total < 1:
+        raise ReadError(f"{total} boxes are wanted", where=op.place)
+    if attributes(op).number("pad_per_class"):
+        total = min(total, op.integers(2, 1)[0] * classes)
+    found: Dim = None  # how many scores are looked at: no more than there are
+    if isinstance(whole, int):
+        found = min(total, whole)
+        most = op.ints([found], "most")
+    else:
+        most = op.each("Min", op.ints([total], "most"), op.emit("Shape", [table], start=1, end=2))
+    values, places = top_elements(op, table, most, (batch, found), ("best", "place"), axis=1)
+    there = op.each("Greater", values, op.number(-math.inf, values, "none"))
+    length = op.emit("Shape", [scores], start=2, end=3)
+    if each:
+        boxes, index = _flat(op, op.transpose(boxes, [0, 2, 1, 3]), (batch, whole, 4)), places
+    else:
+        boxes, index = squeeze(op, boxes, [2]), op.each("Mod", places, length)
+    picked = op.emit("GatherND", [boxes, unsqueeze(op, index, [2])], batch_dims=1)
+    if attributes(op).number("clip_boxes"):
+        picked = op.emit("Clip", [picked, op.number(0, picked, "low"), op.number(1, picked, "high")])
+    labels = op.cast(op.each("Div", places, length), _FLOAT)
+    for i, value in enumerate((picked, values, labels)):
+        meant = there if i else unsqueeze(op, there, [2])
+        value = op.emit("Where", [meant, value, op.number(0, value, "zero")])
+        if found != total:
+            value = _filled_up(op, value, op.each("Sub", op.ints([total], "total"), most), total, 1)
+        op.result(value, i)
+    op.result_stored(op.emit("ReduceSum", [op.cast(there, ir.DataType.INT32), op.ints([1])], keepdims=0), 3)
+
+
+def _kept(op: Operation, boxes: ir.Value, scores: ir.Value, each: bool) -> ir.Value:
+    """The scores `b c n`, those of boxes that are not kept infinitely low."""
+    batch, classes, count = dims(scores)
+    if each:  # an image for every class of an image
+        images = product((batch, classes))
+        boxes = op.reshape(op.transpose(boxes, [0, 2, 1, 3]), (images, count, 4))
+        scores = op.reshape(scores, (images, 1, count))
+    else:
+        boxes = squeeze(op, boxes, [2])
+    if op.is_constant(4) and not 0 <= float(op.constant(4).reshape(-1)[0]) <= 1:
+        raise ReadError("the limit of overlaps is not between 0 and 1", where=op.place)
+    most = op.reshape(op.cast(op.stored(2), _INT64), (1,))
+    limits = [op.reshape(op.real(i), (1,)) for i in (4, 5)]
+    found = op.builder.names.unique(op.hint("found"))
+    rows = op.emit("NonMaxSuppression", [boxes, scores, most, *limits], (found, 3), _INT64)
+    shape = op.emit("Shape", [scores])
+    low = op.emit("ConstantOfShape", [shape], dtype=_FLOAT, value=ir.tensor([-math.inf], _FLOAT))
+    kept = op.emit("ScatterND", [low, rows, op.emit("GatherND", [scores, rows])])
+    return op.reshape(kept, (batch, classes, count)) if each else kept
+
+
+def _flat(op: Operation, x: ir.Value, shape: tuple[Dim, ...]) -> ir.Value:
+    """`b c n ... -> b (c n) ...`."""
+    return op.emit("Reshape", [x, op.ints([0, -1, *shape[2:]], "shape")], shape)  # type: ignore[list-item]

@@ -11,13 +11,12 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.blocks import fitting, overwritten
+from relayout.formats.tflite.importing.operators.blocks import bordered, fitting, interleave, overwritten
 from relayout.formats.tflite.importing.operators.control import carried_operands, hand_over
 from relayout.formats.tflite.importing.operators.elementwise import unary_of_reals
 from relayout.formats.tflite.importing.operators.gathering import chosen, counted
 from relayout.formats.tflite.importing.operators.shape import regrouped, scalar
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut, joined
-from relayout.formats.tflite.importing.operators.windows import bordered, interleave
 from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
 
 # StableHLO operators that move, cut and join elements.

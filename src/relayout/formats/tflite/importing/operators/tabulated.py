@@ -18,8 +18,9 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
 from relayout.formats.tflite.importing.tensors import fixed_point
+from relayout.formats.tflite.same_operators import COMPARISONS
 
 # Operators that change what a tensor's numbers mean.
 
@@ -291,3 +292,72 @@ def softmax(op: Operation, scale: float, beta: float) -> None:
     half = op.each("Div", first, op.number(2, first, "two"))
     y = op.each("Div", op.each("Add", op.each("Mul", wide, inverse), half), first)
     op.result_stored(op.emit("Clip", [y, op.number(0, y, "least"), op.number(_GREATEST, y, "greatest")]))
+
+
+TEXTS_FROM = 19  # the opset from which on Equal compares texts
+
+# Comparisons as LiteRT's kernels make them: of quantized operands seldom by what they mean.
+#
+# Bytes are brought to a fixed point of 1/256 first, so that numbers nearer than that are equal; so are 16 bits before
+# EQUAL and NOT_EQUAL, and the other comparisons of 16 bits take the integers as they are.
+
+TO_ONE = 256  # steps of the fixed point in which the kernels compare
+
+_LIMITS = {TensorType.INT8: (-128, 127), TensorType.UINT8: (0, 255), TensorType.INT16: (-32768, 32767)}
+
+
+def compared(
+    op: Operation,
+    op_type: str,  # ONNX's operator
+    number: Callable[[int], ir.Value],  # an operand as what it means, where that is what the kernel compares
+) -> ir.Value:
+    """Both operands under a comparison of ONNX, as the kernel has it."""
+    both = [op.tensors.quantization(op.input(i)) for i in (0, 1)]
+    kind = op.input(0).type
+    if None not in both and kind == TensorType.INT16 and op_type != "Equal":
+        return op.each(op_type, op.whole(0), op.whole(1))
+    tables = [_table(kind, quantization) for quantization in both]
+    first, second = tables
+    # Where no two integers become one, integers of equal parameters are compared as they are.
+    if first is None or second is None or (np.all(np.diff(first) > 0) and both[0] and both[0].equals(both[1])):
+        return op.each(op_type, number(0), number(1))
+
+    def in_steps(i: int, table: npt.NDArray[np.int32]) -> ir.Value:
+        least, _ = _LIMITS[op.input(i).type]
+        if op.is_constant(i):
+            return op.builder.array(op.hint("steps"), table[op.constant(i).astype(np.int64) - least])
+        return looked_up(op, op.stored(i), table, "steps", least=least)
+
+    return op.each(op_type, in_steps(0, first), in_steps(1, second))
+
+
+def _table(kind: TensorType, quantization: Quantization | None) -> npt.NDArray[np.int32] | None:
+    """Return what the kernel makes of each integer, from the least on; None where it takes no steps.
+
+    None, too, for a scale of 1 or above, which the kernel's arithmetic does not hold: its answers are arbitrary.
+    """
+    if kind not in _LIMITS or quantization is None or quantization.per_channel or float(quantization.scale[0]) >= 1:
+        return None
+    least, greatest = _LIMITS[kind]
+    integers = np.arange(least, greatest + 1, dtype=np.int64) - int(quantization.zero_point[0])
+    # Times a factor below 1 in 31 bits, rounded twice as the kernels do: halves up, then away from zero.
+    multiplier, exponent = fixed_point(float(quantization.scale[0]))
+    high, bits = integers * TO_ONE * multiplier + (1 << 30) >> 31, min(-exponent, 62)
+    found: npt.NDArray[np.int32] = (np.sign(high) * (np.abs(high) + (1 << bits >> 1) >> bits)).astype(np.int32)
+    return found
+
+
+_SUMMARY = "{} of what the operands mean; of quantized ones as the kernel has it: in 256ths, by a table."
+
+
+@each_operator({name: op_type for name, op_type in COMPARISONS.items() if op_type != "Equal"}, _SUMMARY)
+@each_operator({"EQUAL": "Equal"}, _SUMMARY, texts=TEXTS_FROM)
+def _comparison(op: Operation, op_type: str) -> None:
+    op.result(compared(op, op_type, op.plain))
+
+
+@operator("NOT_EQUAL", texts=TEXTS_FROM)
+def not_equal(op: Operation) -> None:
+    """Not of Equal of what the operands mean; of quantized ones as the kernel has it: in 256ths, by a table."""
+    # Narrow integers without a scale are all equal to its kernel, and refused by `real`.
+    op.result(op.each("Not", compared(op, "Equal", op.real)))

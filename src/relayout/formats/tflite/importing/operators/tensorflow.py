@@ -20,12 +20,12 @@ from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.bits import shifted_right
+from relayout.formats.tflite.importing.operators.blocks import bordered
 from relayout.formats.tflite.importing.operators.complexes import multiplied
 from relayout.formats.tflite.importing.operators.elementwise import unary_of_reals
 from relayout.formats.tflite.importing.operators.gathering import chosen, counted, gather
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, unsqueeze
-from relayout.formats.tflite.importing.operators.windows import bordered
 from relayout.formats.tflite.importing.registry import Unsupported, each_operator, entries, of_complex, operator
 
 _EQUATION = re.compile(r"[A-Za-z]*(,[A-Za-z]*)*->[A-Za-z]*")  # an Einsum's, without ellipses
