@@ -60,11 +60,13 @@ def apply_stored(
     """Clamp integers, as the kernels do: each end is the integer nearest to it, halves away from zero."""
     low, high = needed(fused, tensor, quantization)
     scale, zero_point = float(quantization.scale[0]), int(quantization.zero_point[0])
+    low, high = (end if math.isinf(end) else zero_point + _steps(end, scale) for end in (low, high))
+    return value if math.isinf(low) and math.isinf(high) else clip(operation, value, low, high)
 
-    def stored(end: float) -> float:
-        return end if math.isinf(end) else zero_point + math.copysign(math.floor(abs(end / scale) + 0.5), end)
 
-    return value if math.isinf(low) and math.isinf(high) else clip(operation, value, stored(low), stored(high))
+def _steps(end: float, scale: float) -> float:
+    """Return how many steps of a scale the end of a clamp is from 0; halves round away from it."""
+    return math.copysign(math.floor(abs(end / scale) + 0.5), end)
 
 
 def emit_activation(
@@ -87,7 +89,7 @@ def _at_tie(end: float, scale: float) -> float:
     """Return where a clamp ends, on the step above it if it lies midway between two: the kernels round away from 0."""
     if math.isinf(end) or scale <= 0:
         return end
-    steps = math.copysign(math.floor(abs(end / scale) + 0.5), end)
+    steps = _steps(end, scale)
     return end if steps == round(end / scale) else steps * scale
 
 

@@ -308,12 +308,15 @@ class _Joining(SubgraphRewriting):
 
     def _border(self, chain: _Chain) -> Border | None:
         """Find what is added to each axis between the batch and the channels, if it is the same for all extents."""
-        blocks = [self._numbers(operator.inputs[1]) for operator in (chain.space, chain.batch)]
-        pads, crops = self.sums.of(chain.space.inputs[MARGINS]), self.sums.of(chain.batch.inputs[MARGINS])
-        count = len(blocks[0] or ())
-        if blocks[0] is None or blocks[0] != blocks[1] or not 1 <= count <= IMAGE - 2 - bool(chain.axis):
+        try:
+            block, other = (self.sums.numbers(operator, 1) for operator in (chain.space, chain.batch))
+        except ValueError:
             return None
-        if min(blocks[0]) < 1 or pads is None or crops is None or not pads.shape == crops.shape == (count, 2):
+        pads, crops = self.sums.of(chain.space.inputs[MARGINS]), self.sums.of(chain.batch.inputs[MARGINS])
+        count = len(block)
+        if block != other or not 1 <= count <= IMAGE - 2 - bool(chain.axis) or min(block) < 1:
+            return None
+        if pads is None or crops is None or not pads.shape == crops.shape == (count, 2):
             return None
         found = [pad.plus(crop, -1) for pad, crop in zip(pads.reshape(-1), crops.reshape(-1), strict=True)]
         if any(each.terms or each.number < 0 for each in found):
@@ -321,32 +324,31 @@ class _Joining(SubgraphRewriting):
         pairs = [(found[2 * i].number, found[2 * i + 1].number) for i in range(count)]
         return (*pairs, *[(0, 0)] * (IMAGE - 2 - bool(chain.axis) - count))
 
-    def _numbers(self, index: int) -> list[int] | None:
-        """Return a vector that is known as numbers."""
-        found = self.sums.of(index)
-        if found is None or found.ndim != 1 or any(item.terms for item in found):
-            return None
-        return [item.number for item in found]
-
     def _joined(self, chain: _Chain, border: Border) -> list[Operator]:
         """Write the operators in place of the last of a chain; the others go, unless somebody else reads them."""
         x, border = self._unpadded(chain, border)
-        block = self._numbers(chain.space.inputs[1]) or []
+        block = self.sums.numbers(chain.space, 1)
         dilations = [*block, *[1] * (IMAGE - 2 - bool(chain.axis) - len(block))]
         found: list[Operator] = []
         if chain.inserting is not None:
             dilations.insert(chain.axis - 1, 1)
             border = (*border[: chain.axis - 1], (0, 0), *border[chain.axis - 1 :])
-            found.append(self._made(chain.inserting, "EXPAND_DIMS", x, self._with(x, chain.axis), [chain.axis]))
+            found.append(self._made(chain.inserting, "EXPAND_DIMS", x, self._inserted_at(x, chain.axis), [chain.axis]))
             x = found[-1].outputs[0]
         if any(map(any, border)):
             pads = [(0, 0), *border, (0, 0)]
-            found.append(self._made(chain.space, "PAD", x, self._grown(x, pads), pads))
+            inner = self.tensors[x]
+            signature, shape = (
+                tuple(dim if dim < 0 else dim + sum(pair) for dim, pair in zip(dims, pads, strict=True))
+                for dims in (inner.signature, inner.shape)
+            )
+            grown = replace(inner, shape=shape, signature=signature, data=None, is_variable=False)
+            found.append(self._made(chain.space, "PAD", x, grown, pads))
             x = found[-1].outputs[0]
         convolution, result = chain.convolution, chain.batch.outputs[0]
         options = options_of(convolution)
         steps = {"dilation_h_factor": dilations[0], "dilation_w_factor": dilations[1]}
-        y = result if chain.dropping is None else self._added(self._with(result, chain.axis), "convolved")
+        y = result if chain.dropping is None else self._added(self._inserted_at(result, chain.axis), "convolved")
         found.append(
             convolution._replace(
                 inputs=(x, *convolution.inputs[1:]),
@@ -399,17 +401,10 @@ class _Joining(SubgraphRewriting):
         self.tensors[index] = replace(self.tensors[index], beside=-1)
         return index
 
-    def _with(self, index: int, axis: int) -> Tensor:
+    def _inserted_at(self, index: int, axis: int) -> Tensor:
         """Return a tensor with one more axis, of extent 1."""
         tensor = self.tensors[index]
         shape, signature = ((*dims[:axis], 1, *dims[axis:]) for dims in (tensor.shape, tensor.signature))
-        return replace(tensor, shape=shape, signature=signature, data=None, is_variable=False)
-
-    def _grown(self, index: int, pads: Sequence[tuple[int, int]]) -> Tensor:
-        """Return a tensor with a border."""
-        tensor = self.tensors[index]
-        signature = tuple(dim if dim < 0 else dim + sum(pair) for dim, pair in zip(tensor.signature, pads, strict=True))
-        shape = tuple(dim + sum(pair) for dim, pair in zip(tensor.shape, pads, strict=True))
         return replace(tensor, shape=shape, signature=signature, data=None, is_variable=False)
 
 

@@ -194,16 +194,7 @@ _BOOLEAN = frozenset(
 _INTEGER = frozenset(("ArgMax", "ArgMin", "NonZero", "Shape", "Size"))
 
 
-def emitted_shape(op_type: str, operands: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
-    """Return the shape of a node's only result, of an operator in `SHAPES` or one whose operands broadcast.
-
-    Raises:
-        ValueError: operands contradict each other, or the shape depends on what only a run tells.
-    """
-    return SHAPES.get(op_type, _broadcast)([operand for operand in operands if operand is not None], attributes)
-
-
-def emitted_type(op_type: str, operands: Sequence[ir.Value | None]) -> ir.DataType | None:
+def _emitted_type(op_type: str, operands: Sequence[ir.Value | None]) -> ir.DataType | None:
     """Return the type of a node's results; that of its first operand where the operator has no other."""
     if op_type in _BOOLEAN or op_type in _INTEGER:
         return ir.DataType.BOOL if op_type in _BOOLEAN else ir.DataType.INT64
@@ -271,9 +262,13 @@ class Emission:
         name: str = "",
         **attributes: Any,
     ) -> ir.Value:
-        """Append a node with one output, of the shape and type that follow from the inputs unless they are stated."""
+        """Append a node with one output, of the shape and type that follow from the inputs unless they are stated.
+
+        Raises:
+            ValueError: operands contradict each other, or the shape depends on what only a run tells.
+        """
         if shape is None:
-            shape = emitted_shape(op_type, inputs, attributes)
+            shape = SHAPES.get(op_type, _broadcast)([value for value in inputs if value is not None], attributes)
         return self.emit_all(op_type, inputs, [shape], dtype, name=name, **attributes)[0]
 
     def emit_all(
@@ -287,7 +282,7 @@ class Emission:
         **attributes: Any,
     ) -> tuple[ir.Value, ...]:
         """Append a node with one output for each shape, between Casts where another type stands in for its own."""
-        if (dtype := dtype or emitted_type(op_type, inputs)) is None:
+        if (dtype := dtype or _emitted_type(op_type, inputs)) is None:
             raise ValueError(f"{op_type} has no input to take its type from")
         name = name or self.hint(op_type.lower())
         others = self.program.choices.passes.stand_ins.get(op_type, {})

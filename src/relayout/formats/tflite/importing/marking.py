@@ -99,7 +99,9 @@ def _description(op: Operation, nodes: Sequence[ir.Node]) -> Builtin | None:
     known = [op.input(i) for i in range(len(op.operator.inputs)) if op.has(i)]
     if op.operator.intermediates or not all(map(_is_plain, (*known, *outputs))):
         return None
-    if any(map(_is_unsigned, outputs)) and not op.tensors.are_unsigned and not _wraps(op):
+    # Unsigned integers a result may store as signed ones.
+    is_unsigned = any(each.type == TensorType.UINT8 and each.quantization is not None for each in outputs)
+    if is_unsigned and not op.tensors.are_unsigned and not _wraps(op):
         return None
     read = {value for node in nodes for value in node.inputs if value is not None}
     inputs = [_operand(op, i, read, nodes) if op.has(i) else None for i in range(len(op.operator.inputs))]
@@ -126,11 +128,6 @@ def _is_plain(tensor: Tensor) -> bool:
     """Return whether a tensor comes back as it is: others are stored otherwise, or keep what they hold."""
     is_other = tensor.shifted or tensor.is_variable or tensor.listed or tensor.blocks is not None
     return not (is_other or tensor.sparsity is not None or tensor.type in COMPLEX)
-
-
-def _is_unsigned(tensor: Tensor) -> bool:
-    """Return whether a tensor has unsigned integers, which a result may store as signed ones."""
-    return tensor.type == TensorType.UINT8 and tensor.quantization is not None
 
 
 def _operand(op: Operation, i: int, read: Iterable[ir.Value], nodes: Sequence[ir.Node]) -> Operand | None:

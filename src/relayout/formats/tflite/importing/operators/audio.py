@@ -11,7 +11,7 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.complexes import pairs, real_parts, result_pairs
+from relayout.formats.tflite.importing.operators.complexes import halves_of, pairs, result_pairs
 from relayout.formats.tflite.importing.operators.custom import Options
 from relayout.formats.tflite.importing.operators.slicing import bordered_to, cut, joined, unsqueeze
 from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
@@ -54,7 +54,7 @@ def _to_reals(op: Operation, axes: int) -> None:
         other = cut(op, x, [mirrored], [0], [last], [-1])
         signs = op.builder.array(op.hint("signs"), np.array([1, -1], np.float32))
         x = joined(op, [x, op.emit("Mul", [other, signs])], last)
-    op.result(real_parts(op, _dft(op, x, last, dims(x), inverse=1)))
+    op.result(halves_of(op, _dft(op, x, last, dims(x), inverse=1), op.hint("halves"))[0])
 
 
 def _lengths(op: Operation, axes: int, rank: int = 0) -> dict[int, int]:

@@ -52,7 +52,7 @@ def halves(op: Operation, i: int = 0) -> tuple[ir.Value, ir.Value]:
     known = op.tensors.halves
     if tensor.index not in known:
         if (elements := _constant(op, tensor)) is None:
-            known[tensor.index] = _halves(op, op.tensors.value(tensor), op.tensors.hint(tensor, "halves"))
+            known[tensor.index] = halves_of(op, op.tensors.value(tensor), op.tensors.hint(tensor, "halves"))
         else:
             names = (op.tensors.hint(tensor, what) for what in ("real", "imaginary"))
             real, imaginary = (op.builder.array(name, elements[..., half]) for half, name in enumerate(names))
@@ -74,17 +74,12 @@ def _constant(op: Operation, tensor: Tensor) -> npt.NDArray[np.float32] | None:
     return tensor.content.view(np.dtype(np.float32).newbyteorder("<")).reshape(*tensor.shape, 2)
 
 
-def _halves(op: Operation, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value]:
-    """By one Split of pairs, and not a Slice or Gather of every second element."""
+def halves_of(op: Operation, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value]:
+    """The halves of pairs, by one Split, and not a Slice or Gather of every second element."""
     last = len(dims(x)) - 1
     parts = op.emit_all("Split", [x, op.ints([1, 1], "sizes")], [(*dims(x)[:-1], 1)] * 2, name=name, axis=last)
     real, imaginary = (_passing(op, squeeze(op, _passing(op, part), [last])) for part in parts)
     return real, imaginary
-
-
-def real_parts(op: Operation, x: ir.Value) -> ir.Value:
-    """Those of pairs."""
-    return _halves(op, x, op.hint("halves"))[0]
 
 
 def _passing(op: Operation, value: ir.Value) -> ir.Value:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.model import Subgraph
-from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.program import Given
@@ -73,13 +73,13 @@ def values_of(given: Sequence[Given], positions: Sequence[int]) -> list[ir.Value
     return values
 
 
-def state_of(op: Operation, first: ir.Value, loose: set[int]) -> ir.Value:
+def _state(op: Operation, first: ir.Value, loose: set[int]) -> ir.Value:
     """A state of the loop inside the body; the extents of its `loose` axes may be others in every round."""
     shape = [fresh(op) if axis in loose or not isinstance(d, int) else d for axis, d in enumerate(dims(first))]
     return op.builder.value(op.builder.names.unique(op.hint("state")), first.dtype or BOOL, tuple(shape))
 
 
-def changed_extents(op: Operation, states: Sequence[ir.Value], lasts: Sequence[ir.Value]) -> set[tuple[int, int]]:
+def _changed_extents(op: Operation, states: Sequence[ir.Value], lasts: Sequence[ir.Value]) -> set[tuple[int, int]]:
     """(state, axis) of each extent that is not after a round what it was before."""
     changed = set()
     for k, (a, b) in enumerate(zip(states, lasts, strict=True)):
@@ -102,7 +102,7 @@ def if_(op: Operation) -> None:
     if op.stored(0).dtype != BOOL:
         raise ReadError(f"the condition is {op.stored(0).dtype}", where=op.place)
     indices = (op.options.then_subgraph_index, op.options.else_subgraph_index)
-    branches(op, [scalar(op, op.stored(0))], carried_operands(op, 1), indices)
+    hand_over(op, _chosen(op, [scalar(op, op.stored(0))], carried_operands(op, 1), indices))
 
 
 @operator("STABLEHLO_CASE", options="StablehloCaseOptions")
@@ -115,23 +115,19 @@ def case(op: Operation) -> None:
         raise Unsupported(f"more than {MAX_BRANCHES} branches")
     place = scalar(op, index)
     conditions = [op.emit("Equal", [place, op.number(k, place)]) for k in range(len(indices) - 1)]
-    branches(op, conditions, carried_operands(op, 1), indices)
+    hand_over(op, _chosen(op, conditions, carried_operands(op, 1), indices))
 
 
-def branches(
+def _chosen(
     op: Operation,  # the operator
     conditions: Sequence[ir.Value],  # for every subgraph but the last, whether it is taken if none before it is
     given: Sequence[Given],  # their operands
     indices: Sequence[int],  # the subgraphs
-) -> None:
-    """An If of two subgraphs, or of several, one inside the other."""
-    hand_over(op, _chosen(op, conditions, given, indices))
-
-
-def _chosen(
-    op: Operation, conditions: Sequence[ir.Value], given: Sequence[Given], indices: Sequence[int]
 ) -> list[Given]:
-    """The results of the subgraph that is taken. What any assigns to a variable becomes a result of all."""
+    """The results of the subgraph that is taken, of an If of two or of several, one inside the other.
+
+    What any assigns to a variable becomes a result of all.
+    """
     if not conditions:
         return op.program.inline(indices[0], given, op.place)
     variables = op.program.variables
@@ -217,7 +213,7 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     loose: set[tuple[int, int]] = set()
     while True:
         firsts = [*values_of(given, carried), *keys.values()]
-        states = [state_of(op, value, {axis for i, axis in loose if i == k}) for k, value in enumerate(firsts)]
+        states = [_state(op, value, {axis for i, axis in loose if i == k}) for k, value in enumerate(firsts)]
         made, now = NodeBody(op), _replace_at(given, carried, states)
         with variables.apart(), op.builder.body() as made.nodes:
             variables.current.update(zip(keys, states[len(carried) :], strict=True))
@@ -227,7 +223,7 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
             lasts = [*values_of(after, carried), *(variables.current[key] for key in keys)]
             again = _test(op, condition, after)
             more = {k: variables.current[k] for k in variables.assigned(before) if k not in keys}
-        changed = changed_extents(op, states, lasts)
+        changed = _changed_extents(op, states, lasts)
         if not more and changed <= loose:
             break
         op.builder.discard(made.nodes)
@@ -243,7 +239,11 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     values = op.builder.emit(
         "Loop",
         [None, proceed, *firsts],
-        [(op.hint("loop"), s.dtype or BOOL, tuple(_closed(op, s))) for s in states],
+        # A name for an extent means another one in each round: behind the last, too.
+        [
+            (op.hint("loop"), s.dtype or BOOL, tuple(d if isinstance(d, int) else fresh(op) for d in dims(s)))
+            for s in states
+        ],
         source=op.source,
         body=made.graph([count, going, *states], [again, *lasts], "body"),
     )
@@ -311,11 +311,6 @@ def _copied(body: Subgraph, results: Sequence[Given]) -> list[Given]:
         source = body.inputs.index(tensor) if tensor in body.inputs else i
         after.append(after[source] if source < i else results[i])
     return after
-
-
-def _closed(op: Operation, state: ir.Value) -> list[Dim]:
-    """The shape of a state after the last round: a name for an extent means another one in each round."""
-    return [dim if isinstance(dim, int) else fresh(op) for dim in dims(state)]
 
 
 def _test(op: Operation, condition: int, given: Sequence[Given]) -> ir.Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
@@ -214,8 +215,16 @@ def fake_quant(op: Operation) -> None:
         raise ReadError(f"steps of {scale}", where=op.place)
     zero = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
     low, high = (first - zero) * scale, (last - zero) * scale
-    steps = op.each("Sub", clip(op, x, float(low), float(high)), op.number(float(low), x, "low"))
-    steps = op.each("Mul", steps, op.number(float(1 / scale), x, "inverse"))
+    op.result(rounded_to_steps(op, clip(op, x, float(low), float(high)), low, scale))
+
+
+def rounded_to_steps(op: Operation, x: ir.Value, low: npt.ArrayLike, scale: npt.ArrayLike) -> ir.Value:
+    """Numbers from `low` on, rounded to steps from there; one for all, or one for each channel."""
+
+    def constant(numbers: npt.ArrayLike, name: str) -> ir.Value:
+        return op.builder.array(op.hint(name), np.asarray(numbers, np.float32))
+
+    steps = op.each("Sub", x, constant(low, "low"))
+    steps = op.each("Mul", steps, constant(1 / np.asarray(scale), "inverse"))
     rounded = op.each("Floor", op.each("Add", steps, op.number(0.5, x, "half")))
-    rounded = op.each("Mul", rounded, op.number(float(scale), x, "step"))
-    op.result(op.each("Add", rounded, op.number(float(low), x, "low")))
+    return op.each("Add", op.each("Mul", rounded, constant(scale, "step")), constant(low, "low"))

@@ -7,11 +7,12 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import FullyConnectedOptionsWeightsFormat, TensorType
-from relayout.formats.tflite.importing.builder import Dim, Dims, broadcast, dims
+from relayout.formats.tflite.importing.builder import Dim, broadcast, dims
 from relayout.formats.tflite.importing.extents import divided, product
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.weights import mark_rounded, weights
+from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, SYMMETRIC
 
 
 class Rows(NamedTuple):
@@ -71,7 +72,13 @@ def fully_connected(op: Operation) -> None:
         y = y if bias is None else op.each("Add", y, bias)
     else:
         kernel = weights(op, 1, 0)
-        mark_rounded(op, kernel)
+        node, is_rounded = (
+            kernel.producer(),
+            (op.input(0).type, op.input(1).type) == (TensorType.FLOAT32, TensorType.INT8),
+        )
+        if op.program.multiplies_reals and is_rounded and node is not None and node.op_type == "DequantizeLinear":
+            # The product rounds its data, and does not stay one by itself.
+            node.metadata_props[ROUNDED] = ASYMMETRIC if op.options.asymmetric_quantize_inputs else SYMMETRIC
         y = op.emit("Gemm", [op.dequantize(0, x), kernel, bias], transB=1)
     hand_over_rows(op, found, y)
 
@@ -81,18 +88,12 @@ def hand_over_rows(op: Operation, found: Rows, y: ir.Value) -> None:
     options, shape = op.options, dims(found.data)
     y = op.quantize(y, fused=options.fused_activation_function)
     final = op.out_dims((*shape[:-1], found.units) if options.keep_num_dims else (found.rows, found.units))
-    if sum(not isinstance(d, int) for d in final) > 1:
-        op.result_stored(_unflattened(op, y, final))
+    if sum(not isinstance(d, int) for d in final) > 1:  # the operand's leading extents
+        leading = op.emit("Shape", [op.stored(0)], start=0, end=len(final) - 1)
+        target = op.emit("Concat", [leading, op.ints([d for d in final[-1:] if isinstance(d, int)], "units")], axis=0)
+        op.result_stored(op.emit("Reshape", [y, target], final, allowzero=1))
         return
     op.result_stored(y if final == dims(y) else op.reshape(y, final))
-
-
-def _unflattened(op: Operation, y: ir.Value, final: Dims) -> ir.Value:
-    """A Reshape to the operand's leading extents, several of which are known only at run time."""
-    leading = len(final) - 1
-    shape = op.emit("Shape", [op.stored(0)], start=0, end=leading)
-    target = op.emit("Concat", [shape, op.ints([d for d in final[-1:] if isinstance(d, int)], "units")], axis=0)
-    return op.emit("Reshape", [y, target], final, allowzero=1)
 
 
 def matrix_product(op: Operation, x: ir.Value, kernel: ir.Value, units: int) -> None:

@@ -27,10 +27,9 @@ _MATRIX = (1, 4, 4)
 _MOST_PIXELS = 1 << 14  # rows or columns of a crop
 
 
-def _require_floats(op: Operation) -> None:
-    for i in range(len(op.operator.inputs)):
-        if op.input(i).type != TensorType.FLOAT32:
-            raise Unsupported("an element type that its kernel does not take")
+def _require_floats(op: Operation, *operands: int) -> None:
+    if any(op.input(i).type != TensorType.FLOAT32 for i in operands or range(len(op.operator.inputs))):
+        raise Unsupported("an element type that its kernel does not take")
 
 
 def _points(op: Operation, *axes: int) -> tuple[ir.Value, int, int]:
@@ -178,11 +177,6 @@ def _struct(op: Operation, count: int) -> list[int]:
     return numbers
 
 
-def _floats(op: Operation, *operands: int) -> None:
-    if any(op.input(i).type != TensorType.FLOAT32 for i in operands):
-        raise Unsupported("an element type that its kernel does not take")
-
-
 def _fixed(op: Operation, value: ir.Value, *axes: int) -> list[int]:
     found = [dim for axis in axes if isinstance(dim := dims(value)[axis], int)]
     if len(found) != len(axes):
@@ -197,7 +191,7 @@ def max_pooling_with_argmax(op: Operation) -> None:
     ONNX counts `n c h w` flattened: modulo the plane that is row and column, from which each window's corner goes off.
     """
     padding, stride_x, stride_y, width, height, fused = _struct(op, 6)
-    _floats(op, 0)
+    _require_floats(op, 0)
     op.require_rank(0, 4)
     x = op.real(0, TO_FIRST)
     rows, columns = _fixed(op, x, 2, 3)
@@ -233,7 +227,7 @@ def max_pooling_with_argmax(op: Operation) -> None:
 def max_unpooling(op: Operation) -> None:
     """Each element where its index says in its window, zeros elsewhere: a comparison with every place of the window."""
     _, stride_x, stride_y, width, height = _struct(op, 5)
-    _floats(op, 0, 1)
+    _require_floats(op, 0, 1)
     op.require_rank(0, 4)
     if (stride_x, stride_y) != (width, height):
         raise Unsupported("windows that overlap or leave gaps")
@@ -253,7 +247,7 @@ def max_unpooling(op: Operation) -> None:
 def convolution_transpose_bias(op: Operation) -> None:
     """ConvTranspose; SAME takes away what reaches beyond the last stride, the larger half at the end."""
     padding, stride_x, stride_y = _struct(op, 3)
-    _floats(op, 0, 1, 2)
+    _require_floats(op, 0, 1, 2)
     op.require_rank(0, 4)
     op.require_rank(1, 4)
     x, kernel = op.real(0, TO_FIRST), op.real(1, (3, 0, 1, 2))

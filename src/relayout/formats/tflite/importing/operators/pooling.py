@@ -59,16 +59,6 @@ def bordered(
             return x, {"pads": known}, False
     elif not explicit and left_to_the_runtime(window, strides, dilations):
         return x, {"auto_pad": "SAME_UPPER"}, False
-    amounts = _amounts(op, x, window, strides, dilations)
-    padded: tuple[Dim, ...] = (*dims(x)[:2], *[None] * len(strides))
-    x = op.emit("Pad", [x, amounts, *([op.number(fill, x, "fill")] if fill else [])], padded, mode="constant")
-    return x, {"pads": [0] * 2 * len(strides)}, True
-
-
-def _amounts(
-    op: Operation, x: ir.Value, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
-) -> ir.Value:
-    """`pads` for all axes of `n c *s`, from extents known only at run time."""
     many = len(strides)
     extents = op.emit("Shape", [x], start=2, end=2 + many)
     step, none = op.ints(strides, "strides"), op.ints([0] * many, "none")
@@ -78,7 +68,10 @@ def _amounts(
     total = op.each("Max", total, none)
     begin = op.each("Div", total, op.ints([2] * many, "two"))
     outer = op.ints([0, 0], "outer")
-    return op.emit("Concat", [outer, begin, outer, op.each("Sub", total, begin)], axis=0)
+    amounts = op.emit("Concat", [outer, begin, outer, op.each("Sub", total, begin)], axis=0)
+    padded: tuple[Dim, ...] = (*dims(x)[:2], *[None] * many)
+    x = op.emit("Pad", [x, amounts, *([op.number(fill, x, "fill")] if fill else [])], padded, mode="constant")
+    return x, {"pads": [0] * 2 * many}, True
 
 
 # Pools.
@@ -189,13 +182,9 @@ def greatest(
     border = unbordered(op, over.window, over.ones, least=True, alone=True) if x is op.stored(0) else None
     x = over.first(op, x if border is None else op.tensors.value(border.inner))
     x = x if prepare is None else prepare(x)
-    return pooled(op, over, "MaxPool", x, border, fill=0 if border else least_of(x))[0]
-
-
-def least_of(x: ir.Value) -> float:
-    """The least that a value of its type can be."""
     dtype = x.dtype or ir.DataType.FLOAT
-    return float(np.iinfo(dtype.numpy().name).min) if dtype.is_integer() else -math.inf
+    least = float(np.iinfo(dtype.numpy().name).min) if dtype.is_integer() else -math.inf
+    return pooled(op, over, "MaxPool", x, border, fill=0 if border else least)[0]
 
 
 @operator("AVERAGE_POOL_2D", options="Pool2DOptions")
@@ -204,7 +193,7 @@ def average_pool_2d(op: Operation) -> None:
     op.require_rank(0, 4)
     fused = op.options.fused_activation_function
     if op.input(0).type in MOVABLE and op.input(0).quantization is None:
-        if op.options.fused_activation_function:
+        if fused:
             raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
         mean = average(op, Sliding.of(op), lambda x: op.cast(x, ir.DataType.FLOAT))
         op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))

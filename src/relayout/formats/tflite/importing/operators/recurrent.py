@@ -70,22 +70,20 @@ def keep(op: Operation, i: int, value: ir.Value) -> None:
 
     A state that another operator has computed is written over, too, and those behind this operator read the last one.
     """
-    if not op.has(i) or is_forgotten(op, i) or not (_is_kept(op, i) or _is_read_behind(op, i)):
+    if not op.has(i) or is_forgotten(op, i):
         return
-    tensor, program = op.input(i), op.program
+    tensor, program, is_kept = op.input(i), op.program, _is_kept(op, i)
+    if not is_kept:
+        operators = op.tensors.subgraph.operators
+        place = next(place for place, other in enumerate(operators) if other is op.operator)
+        if not any(tensor.index in other.inputs for other in operators[place + 1 :]):
+            return
     if op.tensors.quantization(tensor) is not None:
         value = op.emit("QuantizeLinear", [value, *op.tensors.parameters(tensor)])
-    if _is_kept(op, i):
+    if is_kept:
         program.variables.store(_key(op, i), op.tensors.names[tensor.index], value)
     else:
         op.tensors.overwrite(tensor, value)
-
-
-def _is_read_behind(op: Operation, i: int) -> bool:
-    """Return whether an operator behind this one reads operand i."""
-    operators = op.tensors.subgraph.operators
-    place = next(place for place, other in enumerate(operators) if other is op.operator)
-    return any(op.input(i).index in other.inputs for other in operators[place + 1 :])
 
 
 def is_forgotten(op: Operation, i: int) -> bool:
@@ -267,7 +265,10 @@ def svdf(op: Operation) -> None:
     mark(op, newest.producer(), (_STATE,))
     shape: Dims = (batch, filters * memory)
     first = start(op, _STATE, shape)
-    state = op.reshape(_saturated(op, _STATE, newest), (batch, filters, 1))
+    # As the state can hold it: rounded to its scale, and no further than its type reaches.
+    held = op.tensors.quantization(op.input(_STATE))
+    stored = newest if held is None else grid(op, newest, float(held.scale[0]), int(held.zero_point[0]), 16)
+    state = op.reshape(stored, (batch, filters, 1))
     if memory > 1:
         seen: Dims = (batch, filters, memory - 1)
         if first is None:
@@ -284,13 +285,6 @@ def svdf(op: Operation) -> None:
     y = y if bias is None else op.each("Add", y, bias)
     # The integer kernel demands RELU and does not apply it: results end at the zero point because that is -128.
     op.result(y if integers else activated(op, y, op.options.fused_activation_function))
-
-
-def _saturated(op: Operation, i: int, value: ir.Value) -> ir.Value:
-    """A value as operand i can hold it: rounded to its scale, and no further than its type reaches."""
-    if (quantization := op.tensors.quantization(op.input(i))) is None:
-        return value
-    return grid(op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), 16)
 
 
 class _Operands(NamedTuple):

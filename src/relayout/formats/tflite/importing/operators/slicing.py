@@ -272,7 +272,14 @@ def split_v(op: Operation) -> None:
     (axis,) = op.integers(2, 1)
     axis = op.axis(axis, len(dims(x)))
     if not op.is_constant(1) and contents(op.stored(1)) is None:
-        _part_by_computed(op, x, axis, count, finish)
+        # By sizes that the graph computes; one of them may be -1, which no Split takes: it is what is left.
+        computed = op.cast(op.stored(1), ir.DataType.INT64)
+        total = op.emit("ReduceSum", [op.emit("Max", [computed, op.ints([0], "none")])], keepdims=1)
+        left = op.emit("Sub", [op.emit("Shape", [x], start=axis, end=axis + 1), total])
+        whole = op.emit("Where", [op.emit("Less", [computed, op.ints([0], "none")]), left, computed])
+        shapes = [tuple(None if place == axis else dim for place, dim in enumerate(dims(x)))] * count
+        for i, part in enumerate(op.emit_all("Split", [x, whole], shapes, axis=axis)):
+            finish(part, i)
         return
     sizes = op.integers(1, count)
     extent = dims(x)[axis]
@@ -284,19 +291,6 @@ def split_v(op: Operation) -> None:
     if len(sizes) != count or min(sizes) < 0:
         raise ReadError(f"{count} parts of sizes {sizes[:9]}", where=op.place)
     for i, part in enumerate(divided(op, x, axis, sizes)):
-        finish(part, i)
-
-
-def _part_by_computed(
-    op: Operation, x: ir.Value, axis: int, count: int, finish: Callable[[ir.Value, int], None]
-) -> None:
-    """Split by sizes that the graph computes; one of them may be -1, which no Split takes: it is what is left."""
-    sizes = op.cast(op.stored(1), ir.DataType.INT64)
-    total = op.emit("ReduceSum", [op.emit("Max", [sizes, op.ints([0], "none")])], keepdims=1)
-    left = op.emit("Sub", [op.emit("Shape", [x], start=axis, end=axis + 1), total])
-    whole = op.emit("Where", [op.emit("Less", [sizes, op.ints([0], "none")]), left, sizes])
-    shapes = [tuple(None if place == axis else dim for place, dim in enumerate(dims(x)))] * count
-    for i, part in enumerate(op.emit_all("Split", [x, whole], shapes, axis=axis)):
         finish(part, i)
 
 
@@ -412,18 +406,19 @@ def strided_slice(op: Operation) -> None:
         raise Unsupported("computed bounds with an offset")  # the interpreter crashes on them
     if not positions:
         y = x
-    elif begin is None or end is None or steps is None or _is_offset_below_0(op, x, positions, begin):
+    elif (
+        begin is None
+        or end is None
+        or steps is None
+        # an end is counted from a begin that is counted from the end of an unknown extent
+        or (op.options.offset and any(begin[p.index] < 0 and not isinstance(dims(x)[p.axis], int) for p in positions))
+    ):
         y = _computed(op, x, positions, steps)
     else:
         y = _constant(op, x, positions, begin, end, steps)
     squeezed = [p.axis for p in positions if p.shrink]
     y = squeeze(op, y, squeezed) if squeezed else y
     finish(unsqueeze(op, y, inserted) if inserted else y)
-
-
-def _is_offset_below_0(op: Operation, x: ir.Value, positions: list[_Position], begin: list[int]) -> bool:
-    """Tell whether an end is counted from a begin that is counted from the end of an unknown extent."""
-    return op.options.offset and any(begin[p.index] < 0 and not isinstance(dims(x)[p.axis], int) for p in positions)
 
 
 def _numbers(op: Operation, i: int) -> list[int] | None:
@@ -474,7 +469,11 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
         negative = op.each("Less", low, op.number(0, low, "zero"))
         low = op.emit("Where", [negative, op.each("Add", low, extents), low])
         high = op.each("Add", low, high)
-    low, high = _open_ends(op, positions, steps, low, high)
+    forward = [steps is None or steps[p.index] > 0 for p in positions]
+    begins = op.ints([0 if f else LAST for f in forward])
+    low = _select(op, [p.open_begin and not p.shrink for p in positions], begins, low)
+    ends = op.ints([LAST if f else FIRST for f in forward])
+    high = _select(op, [p.open_end for p in positions], ends, high)
     shrunk = [p.shrink for p in positions]
     if any(shrunk):
         last = op.each("Equal", low, op.number(-1, low, "last"))
@@ -483,28 +482,14 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
         high = _select(op, shrunk, after, high)
     stride = bound(3) if steps is None else op.ints([steps[p.index] for p in positions], "steps")
     stride = _select(op, shrunk, op.ints([1] * many, "ones"), stride)
-    return op.emit("Slice", [x, low, high, op.ints(axes), stride], _result_dims(x, positions, steps))
-
-
-def _open_ends(
-    op: Operation, positions: list[_Position], steps: list[int] | None, low: ir.Value, high: ir.Value
-) -> tuple[ir.Value, ir.Value]:
-    forward = [steps is None or steps[p.index] > 0 for p in positions]
-    begins = op.ints([0 if f else LAST for f in forward])
-    low = _select(op, [p.open_begin and not p.shrink for p in positions], begins, low)
-    ends = op.ints([LAST if f else FIRST for f in forward])
-    return low, _select(op, [p.open_end for p in positions], ends, high)
+    shape: list[Dim] = list(dims(x))
+    for p in positions:
+        whole = p.open_begin and p.open_end and steps is not None and abs(steps[p.index]) == 1
+        shape[p.axis] = 1 if p.shrink else shape[p.axis] if whole else None
+    return op.emit("Slice", [x, low, high, op.ints(axes), stride], tuple(shape))
 
 
 def _select(op: Operation, mask: list[bool], yes: ir.Value, no: ir.Value) -> ir.Value:
     if not any(mask):
         return no
     return op.emit("Where", [op.builder.array(op.hint("mask"), np.array(mask)), yes, no])
-
-
-def _result_dims(x: ir.Value, positions: list[_Position], steps: list[int] | None) -> Dims:
-    shape: list[Dim] = list(dims(x))
-    for p in positions:
-        whole = p.open_begin and p.open_end and steps is not None and abs(steps[p.index]) == 1
-        shape[p.axis] = 1 if p.shrink else shape[p.axis] if whole else None
-    return tuple(shape)

@@ -147,8 +147,7 @@ def broadcast_in_dim(op: Operation) -> None:
     places = listed(op.options.broadcast_dimensions, len(dims(x)), "broadcast_dimensions", op)
     places = distinct_axes(places, len(shape), op)
     order = sorted(range(len(places)), key=places.__getitem__)
-    if order != list(range(len(places))):
-        x = op.transpose(x, order)
+    x = ordered(op, x, order)
     apart: list[Dim] = [1] * len(shape)
     for i, place in enumerate(sorted(places)):
         apart[place] = dims(x)[i]
@@ -158,7 +157,8 @@ def broadcast_in_dim(op: Operation) -> None:
 # StableHLO operators that multiply and add up: products and convolutions with any order of axes.
 
 
-def _ordered(op: Operation, x: ir.Value, perm: Sequence[int]) -> ir.Value:
+def ordered(op: Operation, x: ir.Value, perm: Sequence[int]) -> ir.Value:
+    """A Transpose, where it changes the order."""
     return x if list(perm) == list(range(len(dims(x)))) else op.transpose(x, perm)
 
 
@@ -177,7 +177,7 @@ def dot_general(op: Operation) -> None:
         raise ReadError("the operands differ in the number of their common axes", where=op.place)
     free_a = [d for d in range(rank_a) if d not in (*batch_a, *shared_a)]
     free_b = [d for d in range(rank_b) if d not in (*batch_b, *shared_b)]
-    a, b = _ordered(op, a, [*batch_a, *free_a, *shared_a]), _ordered(op, b, [*batch_b, *shared_b, *free_b])
+    a, b = ordered(op, a, [*batch_a, *free_a, *shared_a]), ordered(op, b, [*batch_b, *shared_b, *free_b])
     many = len(batch_a)
     batch, rows = dims(a)[:many], dims(a)[many : many + len(free_a)]
     columns, inner = dims(b)[many + len(shared_b) :], product(dims(a)[many + len(free_a) :])

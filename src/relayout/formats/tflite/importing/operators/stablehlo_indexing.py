@@ -5,7 +5,7 @@ elements of an indexed axis has an index for each of them: the start plus a cons
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from relayout.formats.tflite.importing.operators.blocks import bordered, interle
 from relayout.formats.tflite.importing.operators.reduction import top_elements
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import cut, squeeze, unsqueeze
-from relayout.formats.tflite.importing.operators.stablehlo import distinct_axes, fixed, listed, per_axis
+from relayout.formats.tflite.importing.operators.stablehlo import distinct_axes, fixed, listed, ordered, per_axis
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 # StableHLO operators whose arithmetic is a subgraph: reductions and sorts.
@@ -129,7 +129,7 @@ def _is_descending(op: Operation, index: int) -> bool:
 
 MAX_GRID = 1 << 16  # elements of a window for which indices are written out
 
-_BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64
+_INT64 = ir.DataType.INT64
 
 
 class _Starts(NamedTuple):
@@ -199,7 +199,11 @@ def gather(op: Operation) -> None:
     offsets = distinct_axes(options.offset_dims, len(dims(y)), op)
     if len(offsets) != len(kept):
         raise ReadError(f"{len(offsets)} offsets for {len(kept)} axes", where=op.place)
-    finish(_arranged(op, y, rows, kept, offsets))
+    perm = [-1] * len(dims(y))  # the window's axes, in the operand's order, at the offsets
+    for axis, place in zip(sorted(kept), sorted(offsets), strict=True):
+        perm[place] = rows + kept.index(axis)
+    left = iter(range(rows))
+    finish(ordered(op, y, [next(left) if p < 0 else p for p in perm]))
 
 
 def _windows(
@@ -213,18 +217,7 @@ def _windows(
     room = op.ints([extents[a] - sizes[a] for a in indexed], "room")
     fits = _Starts(op.each("Min", low, room), indexed)
     indices = _gridded(op, fits, [sizes[a] for a in indexed])
-    x = op.transpose(x, order) if order != list(range(len(order))) else x
-    return op.emit("GatherND", [x, indices])
-
-
-def _arranged(op: Operation, y: ir.Value, rows: int, kept: list[int], offsets: list[int]) -> ir.Value:
-    """From `batch window` to the result's order: the window's axes, in the operand's order, at the offsets."""
-    perm = [-1] * len(dims(y))
-    for axis, place in zip(sorted(kept), sorted(offsets), strict=True):
-        perm[place] = rows + kept.index(axis)
-    left = iter(range(rows))
-    perm = [next(left) if p < 0 else p for p in perm]
-    return y if perm == list(range(len(perm))) else op.transpose(y, perm)
+    return op.emit("GatherND", [ordered(op, x, order), indices])
 
 
 @operator("STABLEHLO_SCATTER", options="StablehloScatterOptions")
@@ -256,9 +249,22 @@ def scatter(op: Operation) -> None:
     indexed = starts.axes
     order = [*indexed, *(axis for axis in range(rank) if axis not in indexed)]
     indices = _gridded(op, starts, [sizes[a] for a in indexed])
-    updates = _arrange_updates(op, updates, sources, order)
-    y = _scattered(op, x, indices, updates, order, [extents[a] for a in indexed], reductions[op_type])
-    op.result(y)
+    # Updates as `batch (axes in order)`; axes that they do not have become 1.
+    batch = [a for a in range(len(dims(updates))) if a not in sources.values()]
+    updates = op.transpose(updates, [*batch, *(sources[a] for a in order if a in sources)])
+    missing = [len(batch) + i for i, a in enumerate(order) if a not in sources]
+    updates = unsqueeze(op, updates, missing) if missing else updates
+
+    x, ends = ordered(op, x, order), [extents[a] for a in indexed]
+    is_positive = op.each("GreaterOrEqual", indices, op.number(0, indices, "zero"))
+    inside = op.each("And", is_positive, op.each("Less", indices, op.ints(ends, "extents")))
+    worst = op.emit("ReduceMin", [op.cast(inside, ir.DataType.UINT8), op.ints([-1])], keepdims=1)
+    spare = op.ints([ends[0], *[0] * (len(ends) - 1)], "spare")
+    indices = op.emit("Where", [op.cast(worst, ir.DataType.BOOL), indices, spare])
+    x = op.emit("Pad", [x, op.ints([*[0] * rank, 1, *[0] * (rank - 1)], "pads")], mode="constant")
+    y = op.emit("ScatterND", [x, indices, updates], reduction=reductions[op_type])
+    y = cut(op, y, [0], [ends[0]], [0])
+    op.result(ordered(op, y, [order.index(axis) for axis in range(rank)]))
 
 
 def _append_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
@@ -269,34 +275,3 @@ def _append_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
                                op.ints([len(axes)], "partial")], axis=0)  # fmt: skip
     zeros = op.emit("Expand", [zeros, shape])
     return _Starts(op.emit("Concat", [starts.value, zeros], axis=len(rows)), [*starts.axes, *axes])
-
-
-def _arrange_updates(op: Operation, updates: ir.Value, sources: Mapping[int, int], order: list[int]) -> ir.Value:
-    """Updates as `batch (axes in order)`, of which `sources` names the axes that they have; the others become 1."""
-    batch = [a for a in range(len(dims(updates))) if a not in sources.values()]
-    updates = op.transpose(updates, [*batch, *(sources[a] for a in order if a in sources)])
-    missing = [len(batch) + i for i, a in enumerate(order) if a not in sources]
-    return unsqueeze(op, updates, missing) if missing else updates
-
-
-def _scattered(
-    op: Operation,
-    x: ir.Value,
-    indices: ir.Value,
-    updates: ir.Value,
-    order: list[int],
-    extents: list[int],
-    reduction: str,
-) -> ir.Value:
-    rank, many = len(order), len(extents)
-    x = op.transpose(x, order) if order != list(range(rank)) else x
-    is_positive = op.each("GreaterOrEqual", indices, op.number(0, indices, "zero"))
-    inside = op.each("And", is_positive, op.each("Less", indices, op.ints(extents, "extents")))
-    worst = op.emit("ReduceMin", [op.cast(inside, ir.DataType.UINT8), op.ints([-1])], keepdims=1)
-    spare = op.ints([extents[0], *[0] * (many - 1)], "spare")
-    indices = op.emit("Where", [op.cast(worst, _BOOL), indices, spare])
-    x = op.emit("Pad", [x, op.ints([*[0] * rank, 1, *[0] * (rank - 1)], "pads")], mode="constant")
-    y = op.emit("ScatterND", [x, indices, updates], reduction=reduction)
-    y = cut(op, y, [0], [extents[0]], [0])
-    back = [order.index(axis) for axis in range(rank)]
-    return op.transpose(y, back) if back != list(range(rank)) else y

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
@@ -22,7 +20,7 @@ from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.bits import shifted_right
 from relayout.formats.tflite.importing.operators.blocks import bordered
 from relayout.formats.tflite.importing.operators.complexes import multiplied
-from relayout.formats.tflite.importing.operators.elementwise import unary_of_reals
+from relayout.formats.tflite.importing.operators.elementwise import rounded_to_steps, unary_of_reals
 from relayout.formats.tflite.importing.operators.gathering import chosen, counted, gather
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, unsqueeze
@@ -74,24 +72,22 @@ def roll(op: Operation) -> None:
     shifts, axes = op.integers(1), op.integers(2)
     if len(shifts) != len(axes):
         raise ReadError(f"{len(shifts)} shifts of {len(axes)} axes", where=op.place)
-    for shift, axis in zip(shifts, axes, strict=True):
-        x = _rolled(op, x, shift, op.axis(axis, len(dims(x))))
+    for shift, number in zip(shifts, axes, strict=True):
+        axis = op.axis(number, len(dims(x)))
+        extent = dims(x)[axis]
+        if isinstance(extent, int):
+            at = -shift % max(extent, 1)
+            x = joined(op, [cut(op, x, [at], [LAST], [axis]), cut(op, x, [0], [at], [axis])], axis) if at else x
+            continue
+        # The shift may be longer than the axis, and the axis empty.
+        extents = op.emit("Shape", [x], start=axis, end=axis + 1)
+        extents = op.emit("Max", [extents, op.ints([1], "one")])
+        place = op.emit("Mod", [op.ints([-shift], "shift"), extents])
+        shape = (*dims(x)[:axis], None, *dims(x)[axis + 1 :])
+        bounds = ((place, op.ints([LAST], "last")), (op.ints([0], "first"), place))
+        parts = [op.emit("Slice", [x, *both, op.ints([axis], "axis")], shape) for both in bounds]
+        x = op.emit("Concat", parts, dims(x), axis=axis)
     op.result(x)
-
-
-def _rolled(op: Operation, x: ir.Value, shift: int, axis: int) -> ir.Value:
-    extent = dims(x)[axis]
-    if isinstance(extent, int):
-        at = -shift % max(extent, 1)
-        return joined(op, [cut(op, x, [at], [LAST], [axis]), cut(op, x, [0], [at], [axis])], axis) if at else x
-    # The shift may be longer than the axis, and the axis empty.
-    extents = op.emit("Shape", [x], start=axis, end=axis + 1)
-    extents = op.emit("Max", [extents, op.ints([1], "one")])
-    place = op.emit("Mod", [op.ints([-shift], "shift"), extents])
-    shape = (*dims(x)[:axis], None, *dims(x)[axis + 1 :])
-    bounds = ((place, op.ints([LAST], "last")), (op.ints([0], "first"), place))
-    parts = [op.emit("Slice", [x, *both, op.ints([axis], "axis")], shape) for both in bounds]
-    return op.emit("Concat", parts, dims(x), axis=axis)
 
 
 @operator("CUSTOM FlexGatherV2")
@@ -252,14 +248,9 @@ def fake_quant_per_channel(op: Operation) -> None:
     start = first - low / scale
     zero = np.where(start < first, first, np.where(start > last, last, np.floor(start + np.float32(0.5))))
     low, high = (np.where(some, (end - zero) * scale, np.float32(0)).astype(np.float32) for end in (first, last))
-
-    def each(numbers: npt.NDArray[Any], name: str) -> ir.Value:
-        return op.builder.array(op.hint(name), numbers.astype(np.float32))
-
-    clipped = op.each("Min", op.each("Max", x, each(low, "low")), each(high, "high"))
-    steps = op.each("Mul", op.each("Sub", clipped, each(low, "low")), each(1 / scale, "inverse"))
-    rounded = op.each("Floor", op.each("Add", steps, op.number(0.5, x, "half")))
-    op.result(op.each("Add", op.each("Mul", rounded, each(scale, "step")), each(low, "low")))
+    clipped = op.each("Max", x, op.builder.array(op.hint("low"), low))
+    clipped = op.each("Min", clipped, op.builder.array(op.hint("high"), high))
+    op.result(rounded_to_steps(op, clipped, low, scale))
 
 
 # Products and sums along an axis that are left to the Flex delegate, of all elements up to each.

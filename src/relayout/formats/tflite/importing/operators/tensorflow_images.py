@@ -397,7 +397,12 @@ def extract_patches(op: Operation) -> None:
     reaches = [(k - 1) * rate for k, rate in zip(window, rates, strict=True)]
     _, h, w, _ = dims(x)
     if window == strides and reaches == [k - 1 for k in window] and isinstance(h, int) and isinstance(w, int):
-        op.result(_side_by_side(op, x, window, (h // window[0], w // window[1])))
+        # `n (h a) (w b) c -> n h w (a b c)`
+        (a, b), (n, _, _, c), (rows, columns) = window, dims(x), (h // window[0], w // window[1])
+        x = cut(op, x, [0, 0], [rows * a, columns * b], [1, 2]) if (h, w) != (rows * a, columns * b) else x
+        x = op.reshape(x, (n, rows, a, columns, b, c))
+        x = op.transpose(x, (0, 1, 3, 2, 4, 5), op.hint("transposed"))
+        op.result(op.reshape(x, (n, rows, columns, c * a * b if isinstance(c, int) else None)))
         return
     for axis in (2, 1):  # columns first: of the elements of a patch, rows are outermost
         x = joined(op, slices(op, x, axis, window[axis - 1], strides[axis - 1], rates[axis - 1]), 3)
@@ -446,15 +451,6 @@ def dilation(op: Operation) -> None:
         for j, part in enumerate(slices(op, strip, 2, columns, strides[1], rates[1])):
             found.append(op.each("Add", part, op.builder.array(op.hint("kernel"), kernel[i, j])))
     op.result(op.emit("Max", found))
-
-
-def _side_by_side(op: Operation, x: ir.Value, window: list[int], count: tuple[int, int]) -> ir.Value:
-    """`n (h a) (w b) c -> n h w (a b c)`."""
-    (a, b), (rows, columns), (n, _, _, c) = window, count, dims(x)
-    x = cut(op, x, [0, 0], [rows * a, columns * b], [1, 2]) if dims(x)[1:3] != (rows * a, columns * b) else x
-    x = op.reshape(x, (n, rows, a, columns, b, c))
-    x = op.transpose(x, (0, 1, 3, 2, 4, 5), op.hint("transposed"))
-    return op.reshape(x, (n, rows, columns, c * a * b if isinstance(c, int) else None))
 
 
 @operator("CUSTOM FlexCropAndResize")

@@ -13,7 +13,6 @@ from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.importing.tensors import array, literal
-from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, SYMMETRIC
 
 _FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
 _MISREAD = {  # types of data and weights -> why nobody means what their product would be
@@ -39,14 +38,6 @@ def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None)
     if other in _FLOATS and tensor.type == TensorType.UINT8:
         return _signed(op, i, perm)
     return op.real(i, perm)
-
-
-def mark_rounded(op: Operation, kernel: ir.Value) -> None:
-    """Say of the weights of a product that it rounds its data, where the product does not stay one by itself."""
-    node = kernel.producer()
-    is_rounded = op.input(0).type == TensorType.FLOAT32 and op.input(1).type == TensorType.INT8
-    if op.program.multiplies_reals and is_rounded and node is not None and node.op_type == "DequantizeLinear":
-        node.metadata_props[ROUNDED] = ASYMMETRIC if op.options.asymmetric_quantize_inputs else SYMMETRIC
 
 
 def weights_in_blocks(
