@@ -26,7 +26,6 @@ SAME_MEANING = {
     "is_identity": "of a perm, and of a node that passes its operand on",
     "Operator Signature": "words of TensorFlow Lite's own schema; the glossary has both meanings of a signature",
     "Quantization": "scale and zero point, of a tensor in a file and of a quantized unit",
-    "planar": "an operator on 3-D images as one on 2-D images, of a convolution and of a pool",
     "bordered cut divided extents_of product size_of": "arithmetic on extents, on a format's own operands",
     "Part": "part of a model that a target runs; a part of an axis in a rule that others may import as `rules.Part`",
 }

@@ -104,14 +104,10 @@ class Comparison:
         self._others: Runner | None = None
         self.tolerance = replace(self.tolerance, rounding=self.left.rounding)
 
-    @cached_property
-    def _is_large(self) -> bool:
-        """True if interior values may take more room than one run has: then it matters how much exactly."""
-        return sum(pair.left.size(pair.right) for pair in (*self.interiors, *self.outputs)) > matching.AT_ONCE
-
     def _learn(self, side: RunnableModel, feeds: Feeds) -> None:
-        """Let a side learn its sizes, where that may matter."""
-        if self._is_large or any(extent > OPEN for array in feeds.values() for extent in array.shape):
+        """Let a side learn its sizes, where that may matter: where interior values may take more room than one run."""
+        size = sum(pair.left.size(pair.right) for pair in (*self.interiors, *self.outputs))
+        if size > matching.AT_ONCE or any(extent > OPEN for array in feeds.values() for extent in array.shape):
             side.learn(feeds)
 
     @cached_property

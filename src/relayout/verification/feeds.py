@@ -269,7 +269,8 @@ def random_feeds(
     for value in wanted:
         if value.name in given:
             sizes.update(zip(value.symbols, given[value.name].shape, strict=False))
-    pixels = {pair.left.name: pair for pair in inputs if _are_drawn(pair)}
+    drawn = (pair for pair in inputs if pair.reads_pixels)  # and the source real numbers
+    pixels = {p.left.name: p for p in drawn if p.left.dtype is not None and p.left.dtype.kind == "f"}
     told = {pair.left.name: pair.source_shape() for pair in inputs}
     feeds: dict[str, Array] = {}
     for value in wanted:
@@ -286,14 +287,9 @@ def random_feeds(
         if pair is None or value.dtype is None:
             feeds[value.name] = random_feed(value, shape, rng, signed, careful)
         else:
-            drawn = random_feed(replace(value, dtype=pair.right.dtype), shape, rng, signed, careful)
-            feeds[value.name] = pair.of_pixels(drawn).astype(value.dtype)
+            whole = random_feed(replace(value, dtype=pair.right.dtype), shape, rng, signed, careful)
+            feeds[value.name] = pair.of_pixels(whole).astype(value.dtype)
     return feeds
-
-
-def _are_drawn(pair: Pair) -> bool:
-    """Tell whether pixels are drawn for a pair: the second model reads them, and the source real numbers."""
-    return pair.reads_pixels and pair.left.dtype is not None and pair.left.dtype.kind == "f"
 
 
 def _settled(

@@ -31,7 +31,7 @@ from relayout.infer.sites import Form, Label, Site
 from relayout.infer.stored_orders import placed
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
-from relayout.rules import Operator, Rule, Signature, outputs_of, registry
+from relayout.rules import Rule, outputs_of, registry
 
 Array = NDArray[Any]
 Runner = Callable[[onnx.ModelProto, Mapping[str, Array]], list[Array]]
@@ -56,15 +56,11 @@ class Chosen:
     crossings: tuple[Crossing, ...] = ()
 
 
-def all_variants(_: Operator, signature: Signature) -> Signature:
-    """Keep every variant of a node: those that cost a CPU more than Transposes, too."""
-    return signature
-
-
 def one_node_sites(model: onnx.ModelProto | ir.Model) -> Sites:
     """Build the sites of a model with one node, whose interface may be stored in any order."""
     read = model if isinstance(model, ir.Model) else ir.from_proto(model)
-    return build(read, keep_interface=False, exchange=True, choose=all_variants)
+    # Every variant of a node is kept: those that cost a CPU more than Transposes, too.
+    return build(read, keep_interface=False, exchange=True, choose=lambda _, signature: signature)
 
 
 def position_of(sites: Sites) -> int:
@@ -358,29 +354,20 @@ def _checked(model: ir.Model, node: ir.Node, rule: Rule, extents: _Extents, run:
         copy = onnx.ModelProto()
         copy.CopyFrom(single)
         prepared, given = parted_inputs(copy, feed) if cut else (copy, feed)
-        for each in _orders(prepared, given, run, most, cut):
-            if isinstance(each, str) or (fault := _fault(each)):
-                said = each if isinstance(each, str) else f"with {each.order} {fault}"
-                return f"{rule.place} breaks its law at node {name!r}: {said}"
-            tried += 1
-    return Kept(name, operator, tried - 1)
-
-
-def _orders(
-    model: onnx.ModelProto, feed: Mapping[str, Array], run: Runner, most: int, cut: bool
-) -> Iterator[Tried | str]:
-    """Yield each order of the node; it ends where one of them does not run."""
-    tried = forced(model, feed, run, most, cut=cut)
-    while True:
+        said = ""
         try:
-            yield next(tried)
-        except StopIteration:
-            return
+            for each in forced(prepared, given, run, most, cut=cut):
+                if fault := _fault(each):
+                    said = f"with {each.order} {fault}"
+                    break
+                tried += 1
         except RelayoutError:
             raise
         except Exception as error:  # whatever a runtime, or a graph that is not consistent, ends with
-            yield f"in another order it does not run: {' '.join(str(error).split())}"
-            return
+            said = f"in another order it does not run: {' '.join(str(error).split())}"
+        if said:
+            return f"{rule.place} breaks its law at node {name!r}: {said}"
+    return Kept(name, operator, tried - 1)
 
 
 def _alone(model: ir.Model, node: ir.Node, extents: _Extents) -> tuple[onnx.ModelProto, dict[str, Array]] | str:

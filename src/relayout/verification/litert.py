@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ from relayout.verification.litert_runtime import (
     OPTIMIZED,
     LiteRTFile,
     LiteRTRunner,
-    LoadedModel,
     ReferenceRunner,
     is_quantized,
     limits_of,
@@ -161,6 +161,7 @@ class LiteRTSide(FileSide):
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
         self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
         self._aliases = self._signature_names(interpreter)
+        self._titles = Counter(chain.from_iterable(self._aliases.values()))
         self._counts = Counter(d["name"] for d in self._details.values())
         made = {int(t): (order, o) for order, o in enumerate(self._operators) for t in o["outputs"] if t >= 0}
         outputs = [int(d["index"]) for d in interpreter.get_output_details()]
@@ -354,8 +355,7 @@ class LiteRTSide(FileSide):
         preserve = bool(interiors)
         if preserve and not self.remembers and sum(value.size() for value in self.interiors) > MOST:
             return OnDemandRunner(self.indices, lambda names: self._part(names, (), reference=reference))
-        model = LoadedModel(self.file, self.indices, self.initial, self.remembers)
-        return ReferenceRunner(model, preserve) if reference else LiteRTRunner(model, DEFAULT, preserve)
+        return ReferenceRunner(self, preserve) if reference else LiteRTRunner(self, DEFAULT, preserve)
 
     def _signature_names(self, interpreter: Any) -> dict[int, tuple[str, ...]]:
         """The names that signatures have for tensors of the first subgraph, which is the one that is run."""
@@ -377,7 +377,7 @@ class LiteRTSide(FileSide):
         return known
 
     def _value(self, index: int, made: dict[int, tuple[int, dict[str, Any]]]) -> ModelValue:
-        details = self._details[index]
+        details, dtype = self._details[index], np.dtype(self._details[index]["dtype"])
         order, operator = made.get(index, (-1, {"op_name": "", "index": -1}))
         static = tuple(map(int, details["shape"]))
         signature = tuple(map(int, details["shape_signature"])) or static
@@ -385,7 +385,7 @@ class LiteRTSide(FileSide):
         holding = self.provenance.tensors.get(str(details["name"]), Holding())
         value = ModelValue(
             name=self._called(index),
-            dtype=_of_text(np.dtype(details["dtype"])),
+            dtype=np.dtype(np.object_) if dtype.kind == "S" else dtype,  # texts
             shape=tuple(None if extent < 0 else extent for extent in signature),
             aliases=(*self._aliases.get(index, ()), *holding.names),
             held=holding.holds,
@@ -411,11 +411,6 @@ class LiteRTSide(FileSide):
         """A name that no other tensor has."""
         name = str(self._details[index]["name"])
         return name if self._counts[name] == 1 and name != "" else f"{name}#{index}"
-
-    @cached_property
-    def _titles(self) -> Counter[str]:
-        """The names that signatures have for tensors, and for how many."""
-        return Counter(name for names in self._aliases.values() for name in names)
 
     def _title(self, index: int) -> str:
         """The signature's name for a tensor, if no other tensor has it, nor as its own."""
@@ -501,8 +496,3 @@ def _provenance(source: Source) -> Provenance:
         return load_provenance(load(source if isinstance(source, bytes) else Path(str(source))))
     except RelayoutError:
         return Provenance()
-
-
-def _of_text(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type in which texts are held here, where LiteRT has bytes; any other as it is."""
-    return np.dtype(np.object_) if dtype.kind == "S" else dtype

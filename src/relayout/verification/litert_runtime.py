@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from relayout.formats.tflite.container.loading import load
 from relayout.verification.feeds import EXTENTS, of_rank
 from relayout.verification.runtimes import FailedError, Held, asked, survives
 from relayout.verification.side import Array, Feeds, RunError, Source, is_spelt, one_line
+
+if TYPE_CHECKING:
+    from relayout.verification.litert import LiteRTSide
 
 # Details of a tensor as LiteRT's interpreter lists them: what its integers mean.
 
@@ -318,19 +321,10 @@ def _resize(interpreter: Any, extents: tuple[int, int, int]) -> None:
 # Runs of a .tflite in LiteRT, once for the same feeds, however often values are asked for.
 
 
-class LoadedModel(NamedTuple):
-    """The facts on a model that a run needs."""
-
-    file: LiteRTFile  # the model
-    indices: Mapping[str, int]  # name of a value -> the index of its tensor
-    initial: Feeds  # inputs that are state -> what they begin with
-    remembers: bool  # whether it has resources, which are not reset
-
-
 class LiteRTRunner:
     """An interpreter that runs once for the same feeds, however often it is asked."""
 
-    def __init__(self, model: LoadedModel, kernels: str, preserve: bool) -> None:
+    def __init__(self, model: "LiteRTSide", kernels: str, preserve: bool) -> None:
         self._model, self._kind = model, (kernels, preserve)
         self._interpreter = model.file.interpreter(*self._kind)
         self._fed: Feeds | None = None
@@ -378,7 +372,7 @@ class LiteRTRunner:
 class ReferenceRunner:
     """The reference kernels; where those cannot run the model, the optimized ones, which differ from XNNPACK's too."""
 
-    def __init__(self, model: LoadedModel, preserve: bool) -> None:
+    def __init__(self, model: "LiteRTSide", preserve: bool) -> None:
         self._model, self._preserve = model, preserve
         self._fed: Feeds | None = None
         self._runners: dict[str, LiteRTRunner] = {}

@@ -42,8 +42,7 @@ from relayout.verification.forced_graph import (
     recall,
     take_magnitudes,
 )
-from relayout.verification.loadable import make_loadable
-from relayout.verification.ort_runtime import ForcedOrt, OrtRunner, Session, runtime_version
+from relayout.verification.ort_runtime import OrtRunner, Session, make_loadable, runtime_version
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.side import (
     ONNX_RUNTIME,
@@ -132,18 +131,8 @@ def _is_beyond(node: ir.Node) -> bool:
 
 MOST = 1 << 28  # bytes of interior values that one session shows at most
 CLAMPING = {"Relu", *MOVING}
-SUMMING = {
-    "Add",
-    "Conv",
-    "ConvTranspose",
-    "Einsum",
-    "Gemm",
-    "GlobalAveragePool",
-    "MatMul",
-    "ReduceMean",
-    "ReduceSum",
-    "Sum",
-}
+_SUMS = "Add Conv ConvTranspose Einsum Gemm GlobalAveragePool MatMul ReduceMean ReduceSum Sum"
+SUMMING = frozenset(_SUMS.split())
 LEVELS = {"DynamicQuantizeLinear": 255}  # operator -> to how many levels it rounds real numbers, by their range
 NARROW_FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -322,7 +311,7 @@ class OrtSide(RunnableModel):
 
     def forced(
         self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
-    ) -> ForcedOrt | None:
+    ) -> OrtRunner | None:
         """A session of a copy of the model in which given values are inputs, without what nobody needs.
 
         With a `nudge`, what is shown is rounded from numbers that are so many steps higher. With `terms`, the operators
@@ -345,11 +334,9 @@ class OrtSide(RunnableModel):
         RemoveUnusedNodesPass()(model)
         needed = {name: entry for name, entry in entries.items() if entry.uses()}
         graph.inputs.extend(needed.values())
-        return ForcedOrt(
-            OrtRunner(self.label, self._session_of(model), self.initial),
-            {name: entry.name or "" for name, entry in needed.items()},
-            max((LEVELS.get(node.op_type, 0) for node in graph), default=0),
-        )
+        names = {name: entry.name or "" for name, entry in needed.items()}
+        levels = max((LEVELS.get(node.op_type, 0) for node in graph), default=0)
+        return OrtRunner(self.label, self._session_of(model), self.initial, names, levels)
 
     def before(self, name: str) -> set[str]:
         """The names of all values that a value is made of, itself among them."""

@@ -9,8 +9,15 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import onnx_ir as ir
 
 from relayout.errors import WITH_RUNTIMES, MissingRuntimeError
+from relayout.formats.onnx.completing import complete
+from relayout.formats.onnx.qonnx import define_quantizers
+from relayout.graph.source_names import Names
+from relayout.graph.subgraphs import all_nodes
+from relayout.rules import outputs_of
+from relayout.rules.internal_nhwc import is_internal, standard_of
 from relayout.verification.runtimes import FailedError, Held, asked
 from relayout.verification.side import Array, Feeds, RunError
 
@@ -101,10 +108,20 @@ def _asked(*question: Any) -> Any:
 
 
 class OrtRunner:
-    """A session."""
+    """A session; some of its inputs may be values of the model."""
 
-    def __init__(self, label: str, session: Session, initial: Feeds) -> None:
+    requantized = 0.0
+
+    def __init__(
+        self,
+        label: str,
+        session: Session,
+        initial: Feeds,
+        given: Mapping[str, str] = MappingProxyType({}),  # values of the model -> the inputs for them
+        levels: int = 0,  # to how many levels it rounds real numbers while it runs
+    ) -> None:
         self._label, self._session, self._initial = label, session, initial
+        self.given, self.levels = given, levels
         self._inputs = {value.name for value in session.get_inputs()}
         self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
 
@@ -117,19 +134,6 @@ class OrtRunner:
         except FailedError as error:
             raise RunError("ONNX Runtime", self._label, error) from None
         return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
-
-
-class ForcedOrt:
-    """A session some of whose inputs are values of the model."""
-
-    requantized = 0.0
-
-    def __init__(self, runner: OrtRunner, given: dict[str, str], levels: int) -> None:
-        self._runner, self.given, self.levels = runner, given, levels
-
-    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The values of these names."""
-        return self._runner.run(feeds, names)
 
 
 _PLAIN = frozenset(  # element types, in ONNX Runtime's words, that it hands out as numpy arrays
@@ -166,3 +170,58 @@ def _tensors(value: Any) -> Iterator[Array]:
         return
     for item in value:
         yield from _tensors(item)
+
+
+def make_loadable(model: ir.Model) -> tuple[str, ...]:
+    """Write operators that ONNX Runtime does not load as those of the standard, in place; return what to say of it."""
+    return (*_define_quantizers(model), *_run_as_standard(model))
+
+
+# Quantizers of QONNX by their own definition, on real numbers: not by the integers that a result may have.
+
+
+def _define_quantizers(model: ir.Model) -> tuple[str, ...]:
+    if not define_quantizers(model, Names.of(model), by_integers=False):
+        return ()
+    complete(model, outputs_of)
+    return ("quantizers of QONNX, run by their definition on real numbers",)
+
+
+# Operators of ONNX Runtime's internal domain for channels last, as the standard's between Transposes.
+#
+# ONNX Runtime loads no file with operators of that domain: they are there from the time an execution provider has
+# claimed them. To run such a model, each is written as what the domain means by it.
+
+
+def _run_as_standard(model: ir.Model) -> tuple[str, ...]:
+    """Write operators of the internal domain as the standard's between Transposes, in place; what to say of it."""
+    nodes = [(node, key) for node in all_nodes(model.graph) if is_internal(node) and (key := standard_of(node))]
+    if nodes:
+        complete(model, outputs_of)
+    count = 0
+    for node, key in nodes:
+        operand, result, graph = node.inputs[0], node.outputs[0], node.graph
+        if operand is None or operand.shape is None or graph is None:
+            continue
+        rank = len(operand.shape)
+        named = node.name or result.name
+        to_first, to_last = (0, rank - 1, *range(1, rank - 1)), (0, *range(2, rank), 1)
+        first = ir.node("Transpose", [operand], {"perm": to_first}, name=f"{named}/to_first")
+        last = ir.node("Transpose", [result], {"perm": to_last}, name=f"{named}/to_last")
+        node.domain, node.op_type = key
+        node.replace_input_with(0, first.outputs[0])
+        value, name = last.outputs[0], result.name
+        value.shape, value.type = result.shape, result.type
+        result.replace_all_uses_with(value, replace_graph_outputs=True)
+        last.replace_input_with(0, result)
+        result.name, result.shape, value.name = f"{name}/channels_first", None, name
+        first.outputs[0].name = f"{name}/operand"
+        value.metadata_props.update(result.metadata_props)
+        result.metadata_props.clear()
+        model.opset_imports.setdefault(key[0], 1)
+        graph.insert_before(node, first)
+        graph.insert_after(node, last)
+        count += 1
+    if not count:
+        return ()
+    return (f"operators of com.ms.internal.nhwc, run as the standard's between Transposes: {count}",)

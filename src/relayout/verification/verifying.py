@@ -1,6 +1,6 @@
 """Verify a model: run it and its source on the same inputs, and report how they compare."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -104,10 +104,17 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
     """
     for count in batch.extents:
         chunks = list(_chunks(comparison, batch, count, np.random.default_rng([seed, count])))
-        joined = _joined_feeds(comparison, batch, chunks, count)
+        joined = {  # all that the source is fed, batch after batch, as one batch; what a part begins with, too
+            pair.left.name: _together(
+                [chunk[side][pair.left.name] for chunk in chunks], _place(batch.inputs, pair), count
+            )
+            for side, pairs in enumerate((comparison.inputs, comparison.begun))
+            for pair in pairs
+        }
         if not alone:
             comparison.fed = comparison.described(joined)
-        results = comparison.run_opened(_opened_feeds(comparison, batch, joined))
+        opened = (_opened(pair, _place(batch.inputs, pair)) for pair in (*comparison.inputs, *comparison.begun))
+        results = comparison.run_opened({pair.right.name: pair.carried(joined[pair.left.name]) for pair in opened})
         for pair in comparison.outputs:
             place, right = _place(batch.outputs, pair), results.get(pair.right.name)
             parts = [given[pair.left.name] for _, given in chunks]
@@ -116,10 +123,6 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
             if not row.ok and row.difference is not None:
                 row = comparison.judged_by_spread(pair, row, chunks)
             yield replace(row, name=f"{row.name} at batch {count}", batch=count)
-
-
-def _fed(pairs: Iterable[Pair], feeds: Feeds) -> dict[str, Array]:
-    return {pair.right.name: pair.carried(feeds[pair.left.name]) for pair in pairs}
 
 
 def _opened(pair: Pair, place: tuple[int, int] | None) -> Pair:
@@ -144,24 +147,6 @@ def _with_open_factor(held: Holds, factor: int) -> Holds:
     factors, shape = list(held.factors), list(held.shape)
     factors[factor] = shape[factor] = -1
     return replace(held, factors=tuple(factors), shape=tuple(shape))
-
-
-def _joined_feeds(
-    comparison: Comparison, batch: Batch, chunks: Sequence[tuple[Feeds, Feeds]], count: int
-) -> dict[str, Array]:
-    """Return all that the source is fed, batch after batch, as one batch; what a part begins with, too."""
-    joined = {}
-    for pairs, side in ((comparison.inputs, 0), (comparison.begun, 1)):
-        for pair in pairs:
-            name = pair.left.name
-            joined[name] = _together([chunk[side][name] for chunk in chunks], _place(batch.inputs, pair), count)
-    return joined
-
-
-def _opened_feeds(comparison: Comparison, batch: Batch, joined: Feeds) -> dict[str, Array]:
-    """Return what the opened model is fed where all that the source is fed is this."""
-    pairs = [*comparison.inputs, *comparison.begun]
-    return _fed((_opened(pair, _place(batch.inputs, pair)) for pair in pairs), joined)
 
 
 def _chunks(
@@ -268,7 +253,7 @@ def verify(
         if is_quantization(left.precision, right.precision):
             samples = 1 if len(given) == len(left.inputs) else comparison.runs if runs else SEEDS
             comparison.runs = samples
-            return _report_of_loss(comparison, measured(comparison, [given] * samples, seed, None), seed)
+            return _report(comparison, seed, loss=measured(comparison, [given] * samples, seed, None))
         batch = batch_of(comparison)
         alone = batch is None or batch.is_open
         if alone:
@@ -280,22 +265,8 @@ def verify(
         if batch is not None:
             for row in compare_rows(comparison, batch, seed, alone=alone):
                 comparison.add(row)
-        rows = sorted(comparison.rows.values(), key=lambda row: (row.order, row.output))
         batches = () if batch is None else tuple(dict.fromkeys((*((batch.before,) if alone else ()), *batch.extents)))
-        report = VerifyReport(
-            left.label,
-            right.label,
-            tuple(rows),
-            comparison.fed,
-            comparison.unmatched,
-            seed,
-            comparison.runs,
-            rtol,
-            atol,
-            tuple(dict([left.runtime, right.runtime]).items()),
-            tuple(dict.fromkeys((*comparison.notes, *left.notes, *right.notes))),
-            batches,
-        )
+        report = _report(comparison, seed, batches=batches)
         note = comparison.note_of_failure
         return report if report.ok or not note else replace(report, notes=(*report.notes, note))
 
@@ -310,13 +281,15 @@ def run_all(comparison: Comparison, given: Feeds, seed: int, runs: int | None) -
         comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
 
 
-def _report_of_loss(comparison: Comparison, loss: QuantizationLoss, seed: int) -> VerifyReport:
-    """Return the report on a quantized model and its float source."""
+def _report(
+    comparison: Comparison, seed: int, *, batches: tuple[int, ...] = (), loss: QuantizationLoss | None = None
+) -> VerifyReport:
+    """Return the report on two models, or on a float model and what quantization cost it."""
     left, right, tolerance = comparison.left, comparison.right, comparison.tolerance
     return VerifyReport(
         left.label,
         right.label,
-        (),
+        tuple(sorted(comparison.rows.values(), key=lambda row: (row.order, row.output))),
         comparison.fed,
         comparison.unmatched,
         seed,
@@ -325,5 +298,6 @@ def _report_of_loss(comparison: Comparison, loss: QuantizationLoss, seed: int) -
         tolerance.atol,
         tuple(dict([left.runtime, right.runtime]).items()),
         tuple(dict.fromkeys((*comparison.notes, *left.notes, *right.notes))),
-        loss=loss,
+        batches,
+        loss,
     )

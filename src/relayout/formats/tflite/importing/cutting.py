@@ -33,15 +33,20 @@ def cut(
     for start, name in zip(starts, inputs or (), strict=True):
         if start in ends:
             raise NamesError(f"{name!r} is an input and an output of the part: nothing lies in between")
-    for end, name in zip(ends, outputs or (), strict=False):  # but those inputs that the model itself gives back
-        if end in subgraph.inputs and end not in subgraph.outputs:
-            raise NamesError(f"--outputs {name}: it is an input of the model: nothing lies in between")
+    _refuse_inputs(subgraph, outputs or (), ends)
     operators, read = _needed(subgraph, set(starts), ends)
     for start, name in zip(starts, inputs or (), strict=True):
         if start not in read and start not in subgraph.inputs:
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [i for i in subgraph.inputs if i in read and i not in starts]
     return _apart(subgraph._replace(inputs=tuple(starts), outputs=ends, operators=operators))
+
+
+def _refuse_inputs(subgraph: Subgraph, names: Sequence[str], ends: Sequence[int]) -> None:
+    """Refuse inputs of the model as outputs of a part, but those that the model itself gives back."""
+    for end, name in zip(ends, names, strict=False):
+        if end in subgraph.inputs and end not in subgraph.outputs:
+            raise NamesError(f"--outputs {name}: it is an input of the model: nothing lies in between")
 
 
 def _apart(part: Subgraph) -> Subgraph:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.model import Subgraph
-from relayout.formats.tflite.importing.builder import Dims, dims
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.program import Given
@@ -239,11 +239,7 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     values = op.builder.emit(
         "Loop",
         [None, proceed, *firsts],
-        # A name for an extent means another one in each round: behind the last, too.
-        [
-            (op.hint("loop"), s.dtype or BOOL, tuple(d if isinstance(d, int) else fresh(op) for d in dims(s)))
-            for s in states
-        ],
+        [(op.hint("loop"), s.dtype or BOOL, tuple(_closed(op, s))) for s in states],
         source=op.source,
         body=made.graph([count, going, *states], [again, *lasts], "body"),
     )
@@ -311,6 +307,11 @@ def _copied(body: Subgraph, results: Sequence[Given]) -> list[Given]:
         source = body.inputs.index(tensor) if tensor in body.inputs else i
         after.append(after[source] if source < i else results[i])
     return after
+
+
+def _closed(op: Operation, state: ir.Value) -> list[Dim]:
+    """The shape of a state after the last round: a name for an extent means another one in each round."""
+    return [dim if isinstance(dim, int) else fresh(op) for dim in dims(state)]
 
 
 def _test(op: Operation, condition: int, given: Sequence[Given]) -> ir.Value:

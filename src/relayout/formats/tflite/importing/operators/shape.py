@@ -72,8 +72,7 @@ class Unlimited:
         """The operands W, R, B and P, written once; B has one bias for the operand and one for the state."""
         if not self._stacked:
             op, bias = self.op, self._gates(self.biases)
-            shape = [d for d in dims(bias) if isinstance(d, int)]
-            empty = op.emit("Expand", [op.number(0, bias), op.ints(shape, "shape")])
+            empty = self._filled(bias, 0)
             peepholes = None if self.peepholes is None else self._gates(self.peepholes)
             self._stacked = [
                 self._gates(self.kernels),
@@ -82,6 +81,10 @@ class Unlimited:
                 peepholes,
             ]
         return self._stacked
+
+    def _filled(self, like: ir.Value, number: float) -> ir.Value:
+        shape = [d for d in dims(like) if isinstance(d, int)]
+        return self.op.emit("Expand", [self.op.number(number, like), self.op.ints(shape, "shape")])
 
     def _gates(self, parts: Sequence[ir.Value | None]) -> ir.Value:
         """`1 (gate ...)`. A gate left out is one minus the forget gate: the forget gate of negated sums."""

@@ -406,19 +406,18 @@ def strided_slice(op: Operation) -> None:
         raise Unsupported("computed bounds with an offset")  # the interpreter crashes on them
     if not positions:
         y = x
-    elif (
-        begin is None
-        or end is None
-        or steps is None
-        # an end is counted from a begin that is counted from the end of an unknown extent
-        or (op.options.offset and any(begin[p.index] < 0 and not isinstance(dims(x)[p.axis], int) for p in positions))
-    ):
+    elif begin is None or end is None or steps is None or _is_offset_below_0(op, x, positions, begin):
         y = _computed(op, x, positions, steps)
     else:
         y = _constant(op, x, positions, begin, end, steps)
     squeezed = [p.axis for p in positions if p.shrink]
     y = squeeze(op, y, squeezed) if squeezed else y
     finish(unsqueeze(op, y, inserted) if inserted else y)
+
+
+def _is_offset_below_0(op: Operation, x: ir.Value, positions: list[_Position], begin: list[int]) -> bool:
+    """Tell whether an end is counted from a begin that is counted from the end of an unknown extent."""
+    return op.options.offset and any(begin[p.index] < 0 and not isinstance(dims(x)[p.axis], int) for p in positions)
 
 
 def _numbers(op: Operation, i: int) -> list[int] | None:
@@ -469,11 +468,7 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
         negative = op.each("Less", low, op.number(0, low, "zero"))
         low = op.emit("Where", [negative, op.each("Add", low, extents), low])
         high = op.each("Add", low, high)
-    forward = [steps is None or steps[p.index] > 0 for p in positions]
-    begins = op.ints([0 if f else LAST for f in forward])
-    low = _select(op, [p.open_begin and not p.shrink for p in positions], begins, low)
-    ends = op.ints([LAST if f else FIRST for f in forward])
-    high = _select(op, [p.open_end for p in positions], ends, high)
+    low, high = _open_ends(op, positions, steps, low, high)
     shrunk = [p.shrink for p in positions]
     if any(shrunk):
         last = op.each("Equal", low, op.number(-1, low, "last"))
@@ -482,11 +477,25 @@ def _computed(op: Operation, x: ir.Value, positions: list[_Position], steps: lis
         high = _select(op, shrunk, after, high)
     stride = bound(3) if steps is None else op.ints([steps[p.index] for p in positions], "steps")
     stride = _select(op, shrunk, op.ints([1] * many, "ones"), stride)
+    return op.emit("Slice", [x, low, high, op.ints(axes), stride], _result_dims(x, positions, steps))
+
+
+def _result_dims(x: ir.Value, positions: list[_Position], steps: list[int] | None) -> Dims:
     shape: list[Dim] = list(dims(x))
     for p in positions:
         whole = p.open_begin and p.open_end and steps is not None and abs(steps[p.index]) == 1
         shape[p.axis] = 1 if p.shrink else shape[p.axis] if whole else None
-    return op.emit("Slice", [x, low, high, op.ints(axes), stride], tuple(shape))
+    return tuple(shape)
+
+
+def _open_ends(
+    op: Operation, positions: list[_Position], steps: list[int] | None, low: ir.Value, high: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    forward = [steps is None or steps[p.index] > 0 for p in positions]
+    begins = op.ints([0 if f else LAST for f in forward])
+    low = _select(op, [p.open_begin and not p.shrink for p in positions], begins, low)
+    ends = op.ints([LAST if f else FIRST for f in forward])
+    return low, _select(op, [p.open_end for p in positions], ends, high)
 
 
 def _select(op: Operation, mask: list[bool], yes: ir.Value, no: ir.Value) -> ir.Value:

@@ -5,7 +5,7 @@ elements of an indexed axis has an index for each of them: the start plus a cons
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -199,11 +199,16 @@ def gather(op: Operation) -> None:
     offsets = distinct_axes(options.offset_dims, len(dims(y)), op)
     if len(offsets) != len(kept):
         raise ReadError(f"{len(offsets)} offsets for {len(kept)} axes", where=op.place)
-    perm = [-1] * len(dims(y))  # the window's axes, in the operand's order, at the offsets
+    finish(_arranged(op, y, rows, kept, offsets))
+
+
+def _arranged(op: Operation, y: ir.Value, rows: int, kept: list[int], offsets: list[int]) -> ir.Value:
+    """From `batch window` to the result's order: the window's axes, in the operand's order, at the offsets."""
+    perm = [-1] * len(dims(y))
     for axis, place in zip(sorted(kept), sorted(offsets), strict=True):
         perm[place] = rows + kept.index(axis)
     left = iter(range(rows))
-    finish(ordered(op, y, [next(left) if p < 0 else p for p in perm]))
+    return ordered(op, y, [next(left) if p < 0 else p for p in perm])
 
 
 def _windows(
@@ -249,11 +254,7 @@ def scatter(op: Operation) -> None:
     indexed = starts.axes
     order = [*indexed, *(axis for axis in range(rank) if axis not in indexed)]
     indices = _gridded(op, starts, [sizes[a] for a in indexed])
-    # Updates as `batch (axes in order)`; axes that they do not have become 1.
-    batch = [a for a in range(len(dims(updates))) if a not in sources.values()]
-    updates = op.transpose(updates, [*batch, *(sources[a] for a in order if a in sources)])
-    missing = [len(batch) + i for i, a in enumerate(order) if a not in sources]
-    updates = unsqueeze(op, updates, missing) if missing else updates
+    updates = _arrange_updates(op, updates, sources, order)
 
     x, ends = ordered(op, x, order), [extents[a] for a in indexed]
     is_positive = op.each("GreaterOrEqual", indices, op.number(0, indices, "zero"))
@@ -275,3 +276,11 @@ def _append_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
                                op.ints([len(axes)], "partial")], axis=0)  # fmt: skip
     zeros = op.emit("Expand", [zeros, shape])
     return _Starts(op.emit("Concat", [starts.value, zeros], axis=len(rows)), [*starts.axes, *axes])
+
+
+def _arrange_updates(op: Operation, updates: ir.Value, sources: Mapping[int, int], order: list[int]) -> ir.Value:
+    """Updates as `batch (axes in order)`, of which `sources` names the axes that they have; the others become 1."""
+    batch = [a for a in range(len(dims(updates))) if a not in sources.values()]
+    updates = op.transpose(updates, [*batch, *(sources[a] for a in order if a in sources)])
+    missing = [len(batch) + i for i, a in enumerate(order) if a not in sources]
+    return unsqueeze(op, updates, missing) if missing else updates
