@@ -23,9 +23,9 @@ from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.lowering.conditions import DEPTHWISE, Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
-from relayout.rules.signature import Attribute, Constants
+from relayout.rules.signature import Constants
 from relayout.targets.litert.large_windows import MOST_AT_A_TIME
-from relayout.targets.litert.transposed_convolutions import result_of, rounded
+from relayout.targets.litert.transposed_convolutions import convolution_attributes, result_of, rounded
 
 FEWEST_CHANNELS, MOST_RESULTS = 16, 4
 FEWEST_OF_UNITS, MOST_OF_UNITS = 8, 8  # the same of quantized units
@@ -34,8 +34,7 @@ IMAGES = (3, 4)  # ranks: one or two axes of space
 
 def _count(operator: Operator) -> int:
     """Return how many results each channel has."""
-    kernel = operator.shape(1)
-    outputs = None if kernel is None else kernel[0]
+    outputs = (operator.shape(1) or (None,))[0]
     return outputs // operator.int("group", 1) if isinstance(outputs, int) else 0
 
 
@@ -62,11 +61,7 @@ def _one_by_one(operator: Operator, given: Constants) -> Sequence[Step]:
     weights = [_every(count, given[slot], unit, slot) for slot in (1, 2) if operator.has(slot)]
     if scale is None or not all(weights):
         return ()
-    named = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    found = {name: operator.node.attributes[name].value for name in named if name in operator.node.attributes}
-    attributes: dict[str, Attribute] = {
-        name: tuple(value) if isinstance(value, list | tuple) else value for name, value in found.items()
-    }
+    attributes = convolution_attributes(operator)
     steps, parts = list[Step](), [f"result_{place}" for place in range(count)]
     for place, part in enumerate(parts):
         operands: list[int | str | NDArray[np.generic]] = [0]

@@ -6,7 +6,7 @@ stand for exists in one.
 
 from collections.abc import Iterator, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -22,7 +22,7 @@ from relayout.targets.litert.einsum_products import EINSUM
 from relayout.targets.litert.integer_forms import channel_factors
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, WORDS, Scale, scale_of
 from relayout.targets.litert.scattered_boxes import BOX, SCATTERED_BOXES
-from relayout.targets.litert.transposed_convolutions import TRANSPOSED_CONVOLUTION
+from relayout.targets.litert.transposed_convolutions import TRANSPOSED_CONVOLUTION, convolution_attributes
 
 # A quantized division by one number as a product, for which LiteRT has a kernel on integers.
 #
@@ -30,7 +30,10 @@ from relayout.targets.litert.transposed_convolutions import TRANSPOSED_CONVOLUTI
 #
 # The integer of 1/c is 1 or -1, and its scale all the rest, so nothing is rounded but the result.
 
-BYTE_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
+
+def _real(operator: Operator) -> np.dtype[Any]:
+    """Return the type of what a node gives; single precision where it is not known."""
+    return (operator.node.outputs[0].dtype or ir.DataType.FLOAT).numpy()
 
 
 def _divisor(operator: Operator) -> float | None:
@@ -40,7 +43,7 @@ def _divisor(operator: Operator) -> float | None:
         return float(real.reshape(-1)[0]) or None if real.size == 1 and _is_between_bytes(operator.node) else None
     unit = unit_of(operator.node)
     operand = None if unit is None else unit.operands[1]
-    if unit is None or operand is None or any(each.dtype not in BYTE_TYPES for each in unit.activations):
+    if unit is None or operand is None or any(each.dtype not in BYTES for each in unit.activations):
         return None
     return _number(operand) or None
 
@@ -51,12 +54,8 @@ def _is_between_bytes(node: ir.Node) -> bool:
     behind = [use.node for use in node.outputs[0].uses()]
     if before is None or before.op_type != DEQUANTIZE or not behind or node.outputs[0].is_graph_output():
         return False
-    stored = before.inputs[0]
-    return (
-        stored is not None
-        and stored.dtype in BYTE_TYPES
-        and all(each.op_type == QUANTIZE and each.outputs[0].dtype in BYTE_TYPES for each in behind)
-    )
+    integers = [before.inputs[0], *(each.outputs[0] for each in behind if each.op_type == QUANTIZE)]
+    return len(integers) > len(behind) and all(each is not None and each.dtype in BYTES for each in integers)
 
 
 def _number(operand: Quantization) -> float:
@@ -72,11 +71,10 @@ def _number(operand: Quantization) -> float:
 
 
 def _as_product(operator: Operator, _: Constants) -> Sequence[Step]:
-    divisor, dtype = _divisor(operator), operator.node.outputs[0].dtype
+    divisor, real = _divisor(operator), _real(operator)
     x, y = operator.shape(), operator.outputs[0]
     if divisor is None or x is None or y is None or len(x) != len(y):
         return ()
-    real = np.float32 if dtype is None else dtype.numpy()
     one, none, scale = np.array(np.sign(divisor), np.int8), np.array(0, np.int8), np.array(1 / abs(divisor), real)
     return (
         Step("DequantizeLinear", (one, scale, none), "inverse"),
@@ -98,7 +96,7 @@ DIVISION_UNIT = Expansion("Div", (BY_ONE_NUMBER,), _as_product)
 # them: a group is two elements wide, or four. A mean over the pixels alone is fast, and so is a scale for each channel.
 # The mean of a group is that of its channels' means, since all have as many pixels.
 
-RESHAPING = frozenset({"Reshape"})  # the operator that joins channels to groups
+RESHAPE = "Reshape"  # the operator that joins channels to groups
 EXPAND = 8  # the opset that brought Expand
 
 
@@ -113,23 +111,18 @@ class Groups(NamedTuple):
     @staticmethod
     def of_reshaped(operator: Operator) -> "Groups | None":
         """The groups of an InstanceNormalization behind a Reshape that joins channels; None of any other."""
-        source, shape = operator.node.inputs[0], operator.shape()
-        producer = None if source is None else source.producer()
-        if producer is None or producer.op_type not in RESHAPING or producer.domain or not shape:
+        producer, shape = _giving(operator.node.inputs[0], RESHAPE), operator.shape()
+        image = None if producer is None else producer.inputs[0]
+        if image is None or image.shape is None or len(image.shape) < 3 or not shape or operator.version < EXPAND:
             return None
-        if operator.version < EXPAND:
+        batch, *extents = (dim if isinstance(dim, int) else dim.value for dim in image.shape)
+        known, rows = ([dim for dim in dims if isinstance(dim, int)] for dims in (extents, shape[1:]))
+        if batch != shape[0] or len(known) < len(extents) or len(rows) < len(shape) - 1:
             return None
-        image = _extents(producer.inputs[0])
-        if len(image) < 3 or image[0] != shape[0] or not _are_known(image[1:]) or not _are_known(shape[1:]):
+        (channels, *space), (number, *rest) = known, rows
+        if not 1 < number < channels or channels % number or prod(rest) != channels // number * prod(space):
             return None
-        number, channels, space = shape[1], image[1], image[2:]
-        if not isinstance(number, int) or not isinstance(channels, int) or not 1 < number < channels:
-            return None
-        pixels = tuple(extent for extent in space if isinstance(extent, int))
-        rest = [extent for extent in shape[2:] if isinstance(extent, int)]
-        if channels % number or prod(rest) != channels // number * prod(pixels):
-            return None
-        return Groups(number, channels, pixels, Normalizing.of(operator))
+        return Groups(number, channels, tuple(space), Normalizing.of(operator))
 
     def steps(
         self,
@@ -158,16 +151,6 @@ def for_each_channel(numbers: NDArray[np.generic], groups: Groups) -> NDArray[np
     return np.repeat(numbers, groups.channels // groups.number)
 
 
-def _extents(value: ir.Value | None) -> tuple[int | str | None, ...]:
-    if value is None or value.shape is None:
-        return ()
-    return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
-
-
-def _are_known(extents: Sequence[object]) -> bool:
-    return all(isinstance(extent, int) for extent in extents)
-
-
 # Operators that give one of their operands as it is, whatever the others are.
 #
 #     Where(IsNaN(x), 0, x)  =  x    where x is dequantized
@@ -187,8 +170,7 @@ def _is_whole(operator: Operator, slot: int) -> bool:
 def _is_never_met(operator: Operator) -> bool:
     """Tell whether the condition of a Where is IsNaN of integers with a scale."""
     test = _giving(operator.node.inputs[0], "IsNaN")
-    scale = None if test is None else _scale_behind(test.inputs[0])
-    return scale is not None and _is_whole(operator, 2)
+    return test is not None and _scale_behind(test.inputs[0]) is not None and _is_whole(operator, 2)
 
 
 def _scale_behind(value: ir.Value | None) -> Scale | None:
@@ -240,11 +222,7 @@ def _has_only(value: ir.Value | None, number: int) -> bool:
     return bool(array[0] == number and (array == number).all())
 
 
-def _last_operand(operator: Operator, _: Constants) -> Sequence[Step]:
-    return (Step("Identity", (2,), "number"),)
-
-
-def _other_operand(operator: Operator, _: Constants) -> Sequence[Step]:
+def _operand(operator: Operator, _: Constants) -> Sequence[Step]:
     slot = _kept(operator)
     return () if slot is None else (Step("Identity", (slot,), "number"),)
 
@@ -252,8 +230,8 @@ def _other_operand(operator: Operator, _: Constants) -> Sequence[Step]:
 OF_INTEGERS = Condition("its condition is IsNaN of dequantized integers", _is_never_met)
 OF_ZEROS = Condition("of zeros", lambda operator: _kept(operator) is not None)
 WITHOUT_EFFECT = (
-    Expansion("Where", (OF_INTEGERS,), _last_operand),
-    Expansion("Add", (OF_ZEROS,), _other_operand),
+    Expansion("Where", (OF_INTEGERS,), lambda *_: (Step("Identity", (2,), "number"),)),
+    Expansion("Add", (OF_ZEROS,), _operand),
 )
 
 
@@ -309,9 +287,7 @@ def _results(operator: Operator) -> list[Scale] | None:
 
 
 def _as_sum_and_product(operator: Operator, _: Constants) -> Sequence[Step]:
-    dtype = operator.node.outputs[0].dtype
-    real = np.float32 if dtype is None else dtype.numpy()
-    attributes = operator.node.attributes
+    real, attributes = _real(operator), operator.node.attributes
     alpha, beta = attributes.get_float("alpha", 0.2), attributes.get_float("beta", 0.5)
     if not beta:
         return ()
@@ -342,10 +318,9 @@ STATIC_RANK = Condition("a known rank", lambda operator: operator.rank() is not 
 
 def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
     """`a x + b` for each channel; for each element of an image with `spatial=0` of opsets up to 8."""
-    factors, dtype = channel_factors(operator), operator.node.outputs[0].dtype
+    factors, kind = channel_factors(operator), _real(operator)
     if factors is None:
         return ()
-    kind = np.float32 if dtype is None else dtype.numpy()
     ones = [1] * ((operator.rank() or 2) - 2)
     factor, shift = (each.astype(kind).reshape(*(each.shape if each.ndim > 1 else (-1, *ones))) for each in factors)
     return (Step("Mul", (0, factor), "scaled"), Step("Add", ("scaled", shift), "normalized"))
@@ -357,41 +332,33 @@ def _instance_normalization(operator: Operator, given: Constants) -> Sequence[St
     if rank is None or rank < 3:
         return ()
     groups = Groups.of_reshaped(operator)
-    if groups is not None and given[1] is not None and given[2] is not None:
-        return tuple(_over_groups(operator, groups, given[1], given[2]))
-    return tuple(_over_space(operator, rank, given))
-
-
-def _over_groups(
-    operator: Operator, groups: Groups, scale: NDArray[np.generic], bias: NDArray[np.generic]
-) -> Iterator[Step]:
-    yield from groups.steps(0, for_each_channel(scale, groups), for_each_channel(bias, groups))
+    if groups is None or given[1] is None or given[2] is None:
+        return tuple(_over_space(operator, rank, given))
     shape = [0, *(extent for extent in (operator.shape() or ())[1:] if isinstance(extent, int))]
-    yield Step("Reshape", ("normalized", np.array(shape, np.int64)), "grouped")
+    return (
+        *groups.steps(0, *(for_each_channel(each, groups) for each in (given[1], given[2]))),
+        Step("Reshape", ("normalized", np.array(shape, np.int64)), "grouped"),
+    )
 
 
 def _over_space(operator: Operator, rank: int, given: Constants) -> Iterator[Step]:
-    dtype, row, normalizing = operator.node.outputs[0].dtype, (-1, *[1] * (rank - 2)), Normalizing.of(operator)
+    row, normalizing = (-1, *[1] * (rank - 2)), Normalizing.of(operator)
     scale, bias = given[1:3]
     if scale is not None and bias is not None:
         yield from normalizing(0, range(2, rank), scale.reshape(row), bias.reshape(row))
         return
-    unit = np.ones((1,), np.float32 if dtype is None else dtype.numpy())
+    unit = np.ones((1,), _real(operator))
     yield from normalizing(0, range(2, rank), unit, np.zeros_like(unit))
     parts: list[NDArray[np.generic] | str] = []
+    shape = operator.shape()
+    channels = shape[1] if shape is not None and isinstance(shape[1], int) else -1
     for slot, name in ((1, "scales"), (2, "shifts")):
         array = given[slot]
         if array is None:
-            yield Step("Reshape", (slot, np.array([_channels(operator), *row[1:]], np.int64)), name)
+            yield Step("Reshape", (slot, np.array([channels, *row[1:]], np.int64)), name)
         parts.append(name if array is None else array.reshape(row))
     yield Step("Mul", ("normalized", parts[0]), "weighted")
     yield Step("Add", ("weighted", parts[1]), "shifted")
-
-
-def _channels(operator: Operator) -> int:
-    """Return the number of channels; -1 where it is not known."""
-    shape = operator.shape()
-    return shape[1] if shape is not None and isinstance(shape[1], int) else -1
 
 
 def _group_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
@@ -399,25 +366,21 @@ def _group_normalization(operator: Operator, given: Constants) -> Sequence[Step]
     shape, groups = operator.shape(), operator.int("num_groups", 0)
     if shape is None or not groups or given[1] is None or given[2] is None or not isinstance(shape[1], int):
         return ()
-    return tuple(_grouped(operator, shape[1], groups, len(shape), given))
-
-
-def _grouped(operator: Operator, channels: int, groups: int, rank: int, given: Constants) -> Iterator[Step]:
-    scale, bias = (each for each in given[1:3] if each is not None)
+    channels, space = shape[1], tuple(extent for extent in shape[2:] if isinstance(extent, int) and extent)
+    if len(space) < len(shape) - 2:
+        return ()
+    width, scale, bias = channels // groups, given[1], given[2]
     if operator.version < 21:  # a scale for each group
-        scale, bias = (np.repeat(each, channels // groups) for each in (scale, bias))
-    shape = operator.shape() or ()
-    space = [extent if isinstance(extent, int) else 0 for extent in shape[2:]]
-    if any(not extent for extent in space):
-        return
-    normalizing, width = Normalizing.of(operator), channels // groups
+        scale, bias = (np.repeat(each, width) for each in (scale, bias))
+    normalizing = Normalizing.of(operator)
     if 1 < groups < channels:
-        yield from Groups(groups, channels, tuple(space), normalizing).steps(0, scale, bias)
-    else:
-        parts = (each.reshape(groups, width, *[1] * len(space)) for each in (scale, bias))
-        yield Step("Reshape", (0, np.array([0, groups, width, *space], np.int64)), "grouped")
-        yield from normalizing("grouped", range(2, rank + 1), *parts)
-        yield Step("Reshape", ("normalized", np.array([0, channels, *space], np.int64)), "joined")
+        return tuple(Groups(groups, channels, space, normalizing).steps(0, scale, bias))
+    parts = (each.reshape(groups, width, *[1] * len(space)) for each in (scale, bias))
+    return (
+        Step("Reshape", (0, np.array([0, groups, width, *space], np.int64)), "grouped"),
+        *normalizing("grouped", range(2, len(shape) + 1), *parts),
+        Step("Reshape", ("normalized", np.array([0, channels, *space], np.int64)), "joined"),
+    )
 
 
 def _depth_to_space(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -437,14 +400,12 @@ def _depth_to_space(operator: Operator, _: Constants) -> Sequence[Step]:
     )
 
 
-def _mean_variance(operator: Operator, given: Constants) -> Sequence[Step]:
+def _mean_variance(operator: Operator, _: Constants) -> Sequence[Step]:
     """Mean and variance over some axes."""
-    dtype = operator.node.outputs[0].dtype
-    if operator.rank() is None or dtype is None:
+    if operator.node.outputs[0].dtype is None:
         return ()
-    unit = np.ones((1,), dtype.numpy())
-    axes = operator.ints("axes") or (0, 2, 3)
-    return tuple(Normalizing(operator.version, 1e-9)(0, axes, unit, np.zeros_like(unit)))
+    unit = np.ones((1,), _real(operator))
+    return tuple(Normalizing(operator.version, 1e-9)(0, operator.ints("axes") or (0, 2, 3), unit, np.zeros_like(unit)))
 
 
 def _integer_convolution(operator: Operator, given: Constants) -> Sequence[Step]:
@@ -462,9 +423,7 @@ def _integer_convolution(operator: Operator, given: Constants) -> Sequence[Step]
 
 
 def _integer_steps(operator: Operator, given: Constants, channels: int, most: int) -> Iterator[Step]:
-    named = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    found = {name: operator.node.attributes[name].value for name in named if name in operator.node.attributes}
-    attributes = {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
+    attributes = convolution_attributes(operator)
     for slot, name in ((0, "image"), (1, "kernel")):
         real = Step("Cast", (slot,), f"{name} real", {"to": int(ir.DataType.FLOAT)})
         yield real

@@ -182,7 +182,7 @@ class _Product:
         shape: list[int] = []
         for place, group in enumerate(groups):
             dims = [self.extents[letter] for letter in group]
-            if _is_static(dims):
+            if all(isinstance(dim, int) for dim in dims):
                 shape.append(prod(dim for dim in dims if isinstance(dim, int)))
             else:
                 shape.append(0 if [*before[place : place + 1]] == [group] else -1)
@@ -232,10 +232,6 @@ class _Product:
         step = self._step("Mul", *sources)
         yield step
         return _Operand(step.name, letters)
-
-
-def _is_static(dims: Sequence[Dim]) -> bool:
-    return all(isinstance(dim, int) for dim in dims)
 
 
 EINSUM = Expansion("Einsum", (MULTIPLIED,), _einsum)

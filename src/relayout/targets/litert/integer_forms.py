@@ -20,7 +20,7 @@ from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of, stored_reals
-from relayout.targets.litert.quantized_units import INTEGER_KERNEL, WORD_STEP, reaches_logarithms
+from relayout.targets.litert.quantized_units import INTEGER_KERNEL, OTHER_LOGISTIC, WORD_STEP, reaches_logarithms
 
 WIDE_STEPS = 128  # steps of 16 bits in a step of 8 bits: 255 × 128 are less than 2^15, and the product is exact
 STEPS, WORDS = 255, 32767
@@ -71,11 +71,10 @@ def unit_scales(node: ir.Node) -> UnitScales | None:
     return UnitScales(operands, first)
 
 
-def _lacks_kernel(operator: Operator) -> bool:
-    return unit_scales(operator.node) is not None and not INTEGER_KERNEL.holds(operator)
-
-
-UNIT = Condition("in a quantized unit of bytes for whose scales there is no integer kernel", _lacks_kernel)
+UNIT = Condition(
+    "in a quantized unit of bytes for whose scales there is no integer kernel",
+    lambda operator: unit_scales(operator.node) is not None and not INTEGER_KERNEL.holds(operator),
+)
 
 
 def _parameters(step: float, zero: int, dtype: ir.DataType) -> tuple[Wide, NDArray[np.generic]]:
@@ -92,20 +91,17 @@ def requantized(operand: int | str, name: str, step: float, zero: int, dtype: ir
     )
 
 
-def _wide_step(step: float) -> float:
-    """Return a step of 16 bits for bytes; not 2^-12, for which LiteRT has another LOGISTIC, six steps off."""
-    wide = step / WIDE_STEPS
-    return wide if abs(wide / 2.0**-12 - 1) > 0.02 else wide * 2
-
-
 def _through_words(operator: Operator, _: Constants) -> Sequence[Step]:
     """QUANTIZE to 16 bits, the kernel of 16 bits, and QUANTIZE to the result."""
     scales = unit_scales(operator.node)
     if scales is None:
         return ()
+    wide = float(scales.first.scale[0]) / WIDE_STEPS
+    if abs(wide / OTHER_LOGISTIC - 1) <= 0.02:
+        wide *= 2
     attributes = {name: attribute.value for name, attribute in operator.node.attributes.items()}
     return (
-        *requantized(0, "wide", _wide_step(float(scales.first.scale[0])), 0, ir.DataType.INT16),
+        *requantized(0, "wide", wide, 0, ir.DataType.INT16),
         Step(operator.name, ("wide",), "fine", attributes),
         *requantized("fine", "result", WORD_STEP, 0, ir.DataType.INT16),
     )
@@ -173,14 +169,12 @@ def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
     channels, space = len(integers), max(rank - 2, 1)
     zeros = np.zeros(channels, np.int8)
     operand: int | str = 0
-    reshaped: list[Step] = []
-    behind: list[Step] = []
+    reshaped, behind = tuple[Step, ...](), tuple[Step, ...]()
     if rank == 2:
-        meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
-        reshaped = [Step("Reshape", (0, np.array([0, channels, 1], np.int64)), "row")]
-        behind = [*requantized("normalized", "column", *meaning)]
-        behind.append(Step("Reshape", ("column", np.array([0, channels], np.int64)), "flat"))
         operand = "row"
+        reshaped = (Step("Reshape", (0, np.array([0, channels, 1], np.int64)), operand),)
+        flat = Step("Reshape", ("column", np.array([0, channels], np.int64)), "flat")
+        behind = (*requantized("normalized", "column", *scales.result.meaning), flat)
     return (
         *reshaped,
         Step("DequantizeLinear", (integers.reshape(-1, 1, *[1] * space), steps, zeros), "weights", {"axis": 0}),
@@ -206,15 +200,6 @@ class _Normalization(NamedTuple):
     words: Mapping[str, float]  # the step of 16 bits of each value
 
 
-def _groups(
-    number: int, channels: int, axes: tuple[int, ...], elements: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the extents in which groups of channels are normalized, none for an image's own, and the axes of means."""
-    if number == 1:
-        return (), (1, *axes)
-    return ((), axes) if number == channels else ((number, elements), (2,))
-
-
 def _normalization_of(operator: Operator) -> _Normalization | None:
     """Return a normalization of bytes with constant parameters and known extents; None of any other.
 
@@ -238,7 +223,10 @@ def _normalization_of(operator: Operator) -> _Normalization | None:
         weight = weight.repeat(channels // len(weight), 0)  # up to opset 20 the scales are those of groups
         bias = bias.repeat(channels // len(bias), 0)
         extents.append(channels // number)
-        groups, axes = _groups(number, channels, axes, prod(extents))
+        if number == 1:
+            axes = (1, *axes)
+        elif number < channels:
+            groups, axes = (number, prod(extents)), (2,)
     ends = [(end - int(scales.result.zero[0])) * float(scales.result.scale[0]) for end in (-128, 127)]
     reach, step = np.maximum(*(np.abs(end - bias) for end in ends)), float(scales.first.scale[0])
     count = prod(extents)
@@ -357,8 +345,7 @@ def _of_one_scale(operator: Operator, _: Constants) -> Sequence[Step]:
         if scale is None or scale.equals(scales.result):
             inputs.append(slot)
             continue
-        meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
-        array = real_constant(operator, slot)
+        array, meaning = real_constant(operator, slot), scales.result.meaning
         name = f"operand_{slot}"
         steps += _constant(array, name, *meaning) if array is not None else requantized(slot, name, *meaning)
         inputs.append(name)
@@ -378,19 +365,18 @@ def _clip(operator: Operator, _: Constants) -> Sequence[Step]:
     bounds = clip_bounds(operator) or clip_bounds(operator, real_constant)
     if scales is None or bounds is None:
         return ()
-    meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
     steps: list[Step] = []
     last: int | str = 0
     if not scales.first.equals(scales.result):
-        steps += requantized(0, "moved", *meaning)
+        steps += requantized(0, "moved", *scales.result.meaning)
         last = "moved"
     for op_type, bound, open_end in (("Max", bounds[0], -np.inf), ("Min", bounds[1], np.inf)):
         if bound == open_end or abs(bound) >= np.finfo(np.float32).max:
             continue
         if last == "result_Max":
-            steps += requantized(last, "above", *meaning)
+            steps += requantized(last, "above", *scales.result.meaning)
             last = "above"
-        steps += _constant(np.asarray(bound), f"bound_{op_type}", *meaning)
+        steps += _constant(np.asarray(bound), f"bound_{op_type}", *scales.result.meaning)
         steps.append(Step(op_type, (last, f"bound_{op_type}"), f"result_{op_type}"))
         last = f"result_{op_type}"
     return tuple(steps)
@@ -398,8 +384,9 @@ def _clip(operator: Operator, _: Constants) -> Sequence[Step]:
 
 def _has_unlike_border(operator: Operator) -> bool:
     scales = unit_scales(operator.node)
-    is_constant = scales is not None and operator.has(2) and operator.string("mode", "constant") == "constant"
-    return is_constant and scales is not None and not scales.first.equals(scales.result)
+    if scales is None or not operator.has(2) or operator.string("mode", "constant") != "constant":
+        return False
+    return not scales.first.equals(scales.result)
 
 
 def _pad(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -407,11 +394,10 @@ def _pad(operator: Operator, _: Constants) -> Sequence[Step]:
     scales, border = unit_scales(operator.node), real_constant(operator, 2)
     if scales is None or border is None or border.size != 1:
         return ()
-    meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
     others = tuple(slot for slot in range(3, len(operator.node.inputs)))
-    step, zero = meaning[:2]
+    step, zero, _dtype = scales.result.meaning
     value = np.array((np.clip(np.rint(border.reshape(()) / step) + zero, -128, 127) - zero) * step, np.float32)
-    return (*requantized(0, "moved", *meaning), Step("Pad", ("moved", 1, value, *others), "padded"))
+    return (*requantized(0, "moved", *scales.result.meaning), Step("Pad", ("moved", 1, value, *others), "padded"))
 
 
 UNLIKE_BORDER = Condition("with a border, in a quantized unit of bytes of two scales", _has_unlike_border)

@@ -32,6 +32,11 @@ class Scale(NamedTuple):
         return self.scale.size == 1
 
     @property
+    def meaning(self) -> tuple[float, int, ir.DataType]:
+        """The one scale, the zero point, and the type."""
+        return float(self.scale[0]), int(self.zero[0]), self.dtype
+
+    @property
     def is_symmetric(self) -> bool:
         """True if all zero points are 0."""
         return not self.zero.any()

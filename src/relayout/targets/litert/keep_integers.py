@@ -31,8 +31,8 @@ from relayout.rules import rule_of
 from relayout.rules.facts import operator_of
 from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, unit_scales
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of
-from relayout.targets.litert.other_spellings import GATHERED_SLICES, JOINED, join_groups
-from relayout.targets.litert.quantized_units import ROWS, Candidate
+from relayout.targets.litert.other_spellings import GATHERED_SLICES, GROUPED, join_groups
+from relayout.targets.litert.quantized_units import AS_ASKED, ROWS, candidate_of
 from relayout.targets.target_table import Target
 
 Table = NDArray[np.float64]
@@ -49,19 +49,18 @@ def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
     Returns:
         Operator, with the number of steps that its units may be off -> how many.
     """
-    counts: Counter[str] = Counter()
     units = [*_as_one_builtin(model, target), *_with_scales_of_kernels(model)]
     if gathers := sum(expand(model, (GATHERED_SLICES,)).values()):
         add_notes(model, f"{PASSES['decompose'].line}: {gathers} Gather")
     distant: Counter[str] = Counter()
     for form in FORMS:
-        if form.expansion.op_type in JOINED and _has_words(form, target):
+        if form.expansion.op_type == GROUPED and _has_words(form, target):
             join_groups(model, partial(_is_near, model, form))
         units += _in_form(model, form, target, distant)
     if distant:
         listed = ", ".join(f"{count} {name}" for name, count in sorted(distant.items()))
         add_notes(model, f"quantized units that stay on real numbers: {listed}; up to {MOST_STEPS_OFF} steps are taken")
-    counts.update(f"{unit.name} (at most {unit.steps} step{'s' * (unit.steps != 1)} off)" for unit in units)
+    counts = Counter(f"{unit.name} (at most {unit.steps} step{'s' * (unit.steps != 1)} off)" for unit in units)
     if units:
         steps = {value: unit.steps for unit in units for value in unit.values}
         model.metadata_props[STEPS_OFF] = json.dumps(steps, ensure_ascii=False)
@@ -126,9 +125,12 @@ def _spell_words(model: ir.Model) -> None:
 # Tables
 
 
-def _integers_of(scale: Scale) -> Table:
-    """Return the 256 numbers that bytes with a scale mean."""
-    return (np.arange(-128.0, 128.0, dtype=np.float64) - float(scale.zero[0])) * float(scale.scale[0])
+BYTES_IN_ORDER = np.arange(-128.0, 128.0, dtype=np.float64)
+
+
+def _numbers(integers: Table, scale: Scale) -> Table:
+    """Return the numbers that integers mean."""
+    return (integers - float(scale.zero[0])) * float(scale.scale[0])
 
 
 def _quantized(table: Table, scale: Scale) -> Table:
@@ -166,7 +168,7 @@ def _nearest_builtin(table: Table, source: ir.Node, result: Scale) -> tuple[str,
     """Return the builtin that is the fewest steps off a table, and these; None where all are more than some."""
     operand = scale_of(source)
     assert operand is not None
-    wanted, numbers = _quantized(table, result), _integers_of(operand)
+    wanted, numbers = _quantized(table, result), _numbers(BYTES_IN_ORDER, operand)
     if np.isnan(wanted).any():  # the root of a number below 0, of which runtimes make any integer
         return None
     off = {name: int(np.abs(_quantized(of(numbers), result) - wanted).max()) for name, of in BUILTINS.items()}
@@ -239,12 +241,12 @@ class _TableReader:
         if scale is None or integers is None or not scale.is_one or scale.dtype not in BYTES:
             return None
         if integers is self.integers:
-            return _integers_of(scale)
+            return _numbers(BYTES_IN_ORDER, scale)
         end = integers.producer()
         before = self.table(end.inputs[0], most - 1) if end is not None and end.op_type == QUANTIZE else None
         if before is None:
             return None
-        return (_quantized(before, scale) - float(scale.zero[0])) * float(scale.scale[0])
+        return _numbers(_quantized(before, scale), scale)
 
     def _computed(self, node: ir.Node, most: int) -> Table | None:
         rule = rule_of(operator_of(self.model, node))
@@ -272,8 +274,7 @@ def _number(constants: Constants, value: ir.Value) -> NDArray[np.generic] | None
     if array is None and node is not None and node.op_type == DEQUANTIZE:
         scale, stored = scale_of(node), constants.array(node.inputs[0])
         if scale is not None and scale.is_one and stored is not None and stored.size == 1:
-            number = stored.astype(np.float64) - SHIFTS.get(scale.dtype, 0) - float(scale.zero[0])
-            array = (number * float(scale.scale[0])).astype(np.float32)
+            array = _numbers(stored.astype(np.float64) - SHIFTS.get(scale.dtype, 0), scale).astype(np.float32)
     return None if array is None or array.size != 1 else array.reshape(())
 
 
@@ -298,9 +299,7 @@ def _written(
         end.replace_input_with(0, before)
         node.graph.remove(node, safe=True)  # type: ignore[union-attr]
         return None
-    producer = before.producer()
-    assert producer is not None
-    return producer
+    return before.producer()
 
 
 SINCE = {"HardSwish": 14, "Gelu": 20}  # builtin -> the opset that has its operator
@@ -340,18 +339,12 @@ def _with_scales_of_kernels(model: ir.Model) -> Iterator[_Kept]:
         if abs(float(scales.result.scale[0]) / step - 1) < 1e-6 and int(scales.result.zero[0]) == zero:
             continue
         kernel = Scale(scales.result.dtype, np.array([step], np.float32), np.array([zero]))
-        numbers = np.abs(_steps_apart(RANGES[node.op_type](_integers_of(scales.first)), kernel, scales.result))
-        off = ceil(float(numbers.max()) - 1e-6)
+        given, step = RANGES[node.op_type](_numbers(BYTES_IN_ORDER, scales.first)), float(scales.result.scale[0])
+        own, other = (_numbers(_quantized(given, scale), scale) for scale in (scales.result, kernel))
+        off = ceil(float(np.abs((own - other) / step).max()) - 1e-6)
         unit = _Kept(node.op_type, off, _results(node))
         if off <= MOST_STEPS and _rescaled(model, names, node, kernel):
             yield unit
-
-
-def _steps_apart(numbers: Table, kernel: Scale, result: Scale) -> Table:
-    """Return how many steps of the result lie between what the unit gives for numbers, and what the kernel does."""
-    own = (_quantized(numbers, result) - float(result.zero[0])) * float(result.scale[0])
-    other = (_quantized(numbers, kernel) - float(kernel.zero[0])) * float(kernel.scale[0])
-    return (own - other) / float(result.scale[0])
 
 
 def _rescaled(model: ir.Model, names: Names, node: ir.Node, kernel: Scale) -> bool:
@@ -366,14 +359,11 @@ def _rescaled(model: ir.Model, names: Names, node: ir.Node, kernel: Scale) -> bo
         return False
     constants = Constants(model)
     for each in (*ends, *readers):
-        kind = kernel.dtype
-        shift = 128 if kind == ir.DataType.UINT8 else 0
+        zero = np.array(int(kernel.zero[0]) + SHIFTS.get(kernel.dtype, 0), kernel.dtype.numpy())
         stem = f"{node.outputs[0].name}/kernel"
         each.resize_inputs(3)
         each.replace_input_with(1, constants.new(f"{stem}_scale", kernel.scale.reshape(())))
-        each.replace_input_with(
-            2, constants.new(f"{stem}_zero_point", np.array(int(kernel.zero[0]) + shift, kind.numpy()))
-        )
+        each.replace_input_with(2, constants.new(f"{stem}_zero_point", zero))
     units = [use.node for reader in readers for use in reader.outputs[0].uses()]
     for value in {each.outputs[0]: None for each in (*ends, *readers, *units)}:  # other numbers: other names
         stands_for(value, value)
@@ -391,14 +381,11 @@ def _takes_any_scale(reader: ir.Node, kernel: Scale) -> bool:
         unit, row = unit_of(use.node), ROWS.get(use.node.op_type)
         if unit is None or unit.node is not use.node or row is None:
             return False
-        operands = [None if each is None else scale_of(each.node) for each in unit.operands]
-        results = [scale_of(each.node) for each in unit.results]
-        operands[use.idx] = kernel
-        constants = tuple(each is not None and each.is_constant for each in unit.operands)
-        known = tuple(each for each in results if each is not None)
-        if len(known) < len(results):
+        candidate = candidate_of(unit)
+        if candidate is None:
             return False
-        found = row(Candidate(use.node, tuple(operands), constants, known))
-        if found is None or found.gives is not None:
+        inputs = (*candidate.inputs[: use.idx], kernel, *candidate.inputs[use.idx + 1 :])
+        constants = tuple(each is not None and each.is_constant for each in unit.operands)
+        if row(candidate._replace(inputs=inputs, constants=constants)) is not AS_ASKED:
             return False
     return True

@@ -28,12 +28,9 @@ from relayout.graph.quantized_unit import unit_of
 from relayout.targets.litert.insertion import Insertion
 from relayout.targets.litert.integer_scales import BYTES, stored_reals
 
-CONV = "Conv"
 DEPTHWISE = ("relayout.nhwc.ihwo", "relayout.nwc.iwo")
 """Domains of depthwise convolutions: their kernels have an axis of one, those of the window, and channels."""
 MOST_AT_A_TIME = 25  # elements of a window that a kernel of XNNPACK computes at a time
-
-
 MOST_PARTS = 64  # convolutions that one becomes: 31 by 31 elements are 42
 
 
@@ -62,16 +59,33 @@ class _Window(NamedTuple):
 def split_large_window(before: Insertion) -> bool:
     """Rewrite a depthwise convolution by a large window, and return whether it is one."""
     windows = _windows(before.node) if before.node.domain in DEPTHWISE else []
-    if prod(window.size for window in windows) <= MOST_AT_A_TIME:
+    sizes = [window.size for window in windows]
+    if prod(sizes) <= MOST_AT_A_TIME:
         return False
-    steps = _steps(windows)
-    if steps:
+    # The step between the rows and columns of a part, where such parts suffice
+    fitting = (steps for steps in product((1, 2), repeat=len(sizes)) if _largest(sizes, steps) <= MOST_AT_A_TIME)
+    steps = min(fitting, key=lambda steps: (prod(steps), _largest(sizes, steps)), default=())
+    if steps and all(window.is_centred for window in windows):
         parts = list(_every_second(before, windows, steps))
     elif all(None not in window for window in windows) and prod(map(len, _chunks(windows))) <= MOST_PARTS:
         parts = list(_neighbouring(before, windows))
     else:
         return False
-    _write_sum(before, parts)
+    node = before.node
+    (_, _, *bias), (result,) = node.inputs, node.outputs
+    if unit_of(node) is not None and bias and (numbers := stored_reals(bias[0])) is not None:
+        bias = [before.constant(numbers.astype(np.float32), f"{result.name}/bias")]
+    own = {name: each for name, each in node.attributes.items() if name != "auto_pad"}
+    total: ir.Value | None = None
+    for number, part in enumerate(parts):  # the first part has the bias
+        name = f"{result.name}/part_{number}"
+        kernel = before.constant(np.ascontiguousarray(part.kernel), f"{name}/kernel")
+        attributes = {**own, **part.attributes, "kernel_shape": [*part.kernel.shape[1:-1]]}
+        inputs = [part.image, kernel, *(bias if total is None else [])]
+        one = before.add(node.op_type, inputs, result.shape, result.type, attributes, domain=node.domain, name=name)
+        total = one if total is None else before.add("Add", [total, one], result.shape, result.type)
+    assert total is not None
+    before.replace(total)
     return True
 
 
@@ -87,16 +101,13 @@ def _windows(node: ir.Node) -> list[_Window]:
     count, attributes = len(sizes), node.attributes
     strides, dilations = (attributes.get_ints(name, [1] * count) for name in ("strides", "dilations"))
     pads, rule = attributes.get_ints("pads", [0] * 2 * count), attributes.get_string("auto_pad", "NOTSET")
-    extents, results = (_extents(value) for value in (image, result))
+    extents, results = (
+        [each if isinstance(each, int) else None for each in value.shape or ()][1:-1] for value in (image, result)
+    )
     sides: Iterable[tuple[int, int] | None] = zip(pads[:count], pads[count:], strict=True)
     if rule.startswith("SAME"):
         sides = [_same(*each, rule) for each in zip(sizes, strides, dilations, extents, results, strict=True)]
     return [_Window(*each) for each in zip(sizes, strides, dilations, extents, results, sides, strict=True)]
-
-
-def _extents(value: ir.Value) -> list[int | None]:
-    """Return the extents of an image's axes of space; None of an open one."""
-    return [each if isinstance(each, int) else None for each in value.shape or ()][1:-1]
 
 
 def _same(
@@ -124,15 +135,6 @@ def _kernel_of(before: Insertion) -> NDArray[np.generic]:
     return numbers.astype(np.float32)
 
 
-def _steps(windows: Sequence[_Window]) -> tuple[int, ...]:
-    """Return the step between the rows and columns of a part; nothing where such parts do not suffice."""
-    if not all(window.is_centred for window in windows):
-        return ()
-    sizes = [window.size for window in windows]
-    fitting = [steps for steps in product((1, 2), repeat=len(sizes)) if _largest(sizes, steps) <= MOST_AT_A_TIME]
-    return min(fitting, key=lambda steps: (prod(steps), _largest(sizes, steps)), default=())
-
-
 def _largest(sizes: Sequence[int], steps: Sequence[int]) -> int:
     return prod(-(-size // step) for size, step in zip(sizes, steps, strict=True))
 
@@ -148,7 +150,11 @@ def _every_second(before: Insertion, windows: Sequence[_Window], steps: Sequence
 
 
 def _neighbouring(before: Insertion, windows: Sequence[_Window]) -> Iterator[_Part]:
-    image, weights = _padded(before, windows), _kernel_of(before)
+    image, weights = before.node.inputs[0], _kernel_of(before)
+    assert image is not None
+    sides = [window.pads or (0, 0) for window in windows]
+    if any(map(any, sides)):
+        image = before.bordered(image, dict(enumerate(sides, 1)), f"{before.node.outputs[0].name}/padded")
     for chunks in product(*_chunks(windows)):
         part = weights[:, *(slice(first, first + size) for first, size in chunks)]
         yield _Part(_from(before, image, windows, chunks), part, {"pads": [0] * 2 * len(windows)})
@@ -161,15 +167,6 @@ def _chunks(windows: Sequence[_Window]) -> list[list[tuple[int, int]]]:
     sizes = ((max(1, MOST_AT_A_TIME // width), width) for width in range(1, min(last.size, MOST_AT_A_TIME) + 1))
     tall, wide = min(sizes, key=lambda each: (-(-height // each[0]) * -(-last.size // each[1]), -each[1]))
     return [*(window.chunks(tall) for window in rows), last.chunks(wide)]
-
-
-def _padded(before: Insertion, windows: Sequence[_Window]) -> ir.Value:
-    """Return the image with its border."""
-    image, sides = before.node.inputs[0], [window.pads or (0, 0) for window in windows]
-    assert image is not None
-    if not any(map(any, sides)):
-        return image
-    return before.bordered(image, dict(enumerate(sides, 1)), f"{before.node.outputs[0].name}/padded")
 
 
 def _from(
@@ -187,22 +184,3 @@ def _from(
         axis: (place, place + length) for axis, (place, length) in enumerate(zip(places, lengths, strict=True), 1)
     }
     return before.part(image, bounds, f"{before.node.outputs[0].name}/from_{'_'.join(map(str, places))}")
-
-
-def _write_sum(before: Insertion, parts: Sequence[_Part]) -> None:
-    """Write the parts and their sum; the first part has the bias."""
-    node = before.node
-    (_, _, *bias), (result,) = node.inputs, node.outputs
-    if unit_of(node) is not None and bias and (numbers := stored_reals(bias[0])) is not None:
-        bias = [before.constant(numbers.astype(np.float32), f"{result.name}/bias")]
-    own = {name: each for name, each in node.attributes.items() if name != "auto_pad"}
-    total: ir.Value | None = None
-    for number, part in enumerate(parts):
-        name = f"{result.name}/part_{number}"
-        kernel = before.constant(np.ascontiguousarray(part.kernel), f"{name}/kernel")
-        attributes = {**own, **part.attributes, "kernel_shape": [*part.kernel.shape[1:-1]]}
-        inputs = [part.image, kernel, *(bias if total is None else [])]
-        one = before.add(CONV, inputs, result.shape, result.type, attributes, domain=node.domain, name=name)
-        total = one if total is None else before.add("Add", [total, one], result.shape, result.type)
-    assert total is not None
-    before.replace(total)

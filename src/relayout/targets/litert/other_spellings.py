@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import onnx_ir as ir
@@ -24,7 +25,7 @@ from relayout.targets.litert.integer_scales import stored_reals
 
 INSTANCES, VIEWS = frozenset({"InstanceNormalization"}), frozenset({"Reshape"})
 FOLLOWERS = ("Reshape", "Mul", "Add")
-JOINED = frozenset({"GroupNormalization"})  # the operator that stands for all of them
+GROUPED = "GroupNormalization"  # the operator that stands for all of them
 
 
 def join_groups(
@@ -71,15 +72,13 @@ def _joined(graph: ir.Graph, node: ir.Node, chain: Sequence[ir.Node]) -> ir.Node
     factors = _factors(node, chain, len(image.shape), channels)
     if factors is None or rows.shape[0] != image.shape[0]:
         return None
-    place, attributes = Insertion(graph, chain[-1]), {"num_groups": groups}
+    place = Insertion(graph, chain[-1])
     parameters = [
         place.constant(array.astype(np.float32), f"{result.name}/{name}")
         for array, name in zip(factors, ("scale", "bias"), strict=True)
     ]
-    epsilon = node.attributes.get_float("epsilon", 1e-5)
-    inputs, kind = [image, *parameters], result.type
-    joined = place.add("GroupNormalization", inputs, result.shape, kind, {**attributes, "epsilon": epsilon})
-    return joined.producer()
+    attributes = {"num_groups": groups, "epsilon": node.attributes.get_float("epsilon", 1e-5)}
+    return place.add(GROUPED, [image, *parameters], result.shape, result.type, attributes).producer()
 
 
 def _factors(
@@ -87,19 +86,17 @@ def _factors(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
     """Return what each channel is multiplied by, and what is added then; None where something of it is computed."""
     scale, bias = (stored_reals(value) for value in node.inputs[1:3])
-    weight, shift = (_numbers(chain[place], chain[place - 1], rank, channels) for place in (2, 3))
-    if scale is None or bias is None or weight is None or shift is None:
-        return None
-    repeats = channels // len(scale)
-    return scale.repeat(repeats) * weight, bias.repeat(repeats) * weight + shift
-
-
-def _numbers(node: ir.Node, before: ir.Node, rank: int, channels: int) -> NDArray[np.float64] | None:
-    """Return the other operand of a product or a sum: a constant for each channel; None where it is another."""
-    array = next((stored_reals(value) for value in node.inputs if value is not before.outputs[0]), None)
+    others = []  # the other operands of the product and the sum: constants for each channel
     extents = (channels, *[1] * (rank - 2))
-    fits = array is not None and array.size == channels and array.shape[-len(extents) :] == extents
-    return array.reshape(-1) if array is not None and fits else None
+    for before, after in pairwise(chain[1:]):
+        array = next((stored_reals(value) for value in after.inputs if value is not before.outputs[0]), None)
+        if array is None or array.size != channels or array.shape[-len(extents) :] != extents:
+            return None
+        others.append(array.reshape(-1))
+    if scale is None or bias is None:
+        return None
+    (weight, shift), repeats = others, channels // len(scale)
+    return scale.repeat(repeats) * weight, bias.repeat(repeats) * weight + shift
 
 
 # A Gather by constants as Slices, which NPUs have: indices that go up by one step are one Slice.
@@ -150,13 +147,11 @@ def _as_slices(operator: Operator, _: Constants) -> Sequence[Step]:
     axes = np.array([axis], np.int64)
     scales, steps, names = unit_scales(operator.node), list[Step](), list[str]()
     for number, run in enumerate(runs):
-        ends = (np.array([each], np.int64) for each in (run.start, run.stop))
-        begin, end = ends
+        begin, end, step = (np.array([each], np.int64) for each in (run.start, run.stop, run.step))
         name = f"part_{number}"
-        steps.append(Step("Slice", (0, begin, end, axes, np.array([run.step], np.int64)), name))
+        steps.append(Step("Slice", (0, begin, end, axes, step), name))
         if scales is not None and len(runs) > 1:
-            meaning = float(scales.first.scale[0]), int(scales.first.zero[0]), scales.first.dtype
-            steps += requantized(name, f"quantized_{name}", *meaning)
+            steps += requantized(name, f"quantized_{name}", *scales.first.meaning)
             name = f"quantized_{name}"
         names.append(name)
     if len(names) > 1:
@@ -165,8 +160,7 @@ def _as_slices(operator: Operator, _: Constants) -> Sequence[Step]:
         if not all(isinstance(extent, int) for extent in y):
             return ()
         if scales is not None and len(names) > 1:
-            meaning = float(scales.result.scale[0]), int(scales.result.zero[0]), scales.result.dtype
-            steps += requantized("joined", "quantized", *meaning)
+            steps += requantized("joined", "quantized", *scales.result.meaning)
         steps.append(Step("Reshape", (steps[-1].name, np.array(y, np.int64)), "selected"))
     return tuple(steps)
 

@@ -4,7 +4,8 @@ A row says what LiteRT's integer kernel wants of the operands' and the result's 
 numbers, between DEQUANTIZE and QUANTIZE.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import onnx_ir as ir
@@ -46,19 +47,10 @@ class Candidate(NamedTuple):
     unsigned: bool = False  # whether unsigned integers stay so
 
 
-class Kernel(NamedTuple):
-    """LiteRT's integer kernel for a unit.
-
-    Args:
-        gives: the (scale, zero point) that it gives; None: whatever is asked for.
-    """
-
-    gives: tuple[float, int] | None = None
-
-
-AS_ASKED = Kernel()
+AS_ASKED = True
+"""LiteRT's kernel gives whatever scale is asked for; others give one (scale, zero point) alone."""
 LEAST_BYTE = -128  # the least integer of 8 bits: where it means 0, no number is below 0
-Row = Callable[[Candidate], "Kernel | None"]  # the kernel that computes a unit; None: there is none
+Row = Callable[[Candidate], bool | tuple[float, int]]  # what the kernel of a unit gives; False: there is none
 
 
 def keeps_unsigned(model: ir.Model, *, as_source: bool = True) -> bool:
@@ -72,11 +64,9 @@ def keeps_unsigned(model: ir.Model, *, as_source: bool = True) -> bool:
         model: its layouts are chosen.
         as_source: whether the second counts: an NPU has kernels of int8 alone.
     """
-    return _has_unsigned_weights(model) or (as_source and _is_unsigned_tflite(model))
-
-
-def _is_unsigned_tflite(model: ir.Model) -> bool:
-    if not was_tflite(model.metadata_props):
+    if _has_unsigned_weights(model):
+        return True
+    if not as_source or not was_tflite(model.metadata_props):
         return False
     scales = [scale_of(node) for node in all_nodes(model.graph) if node.op_type in QUANTIZING | DEQUANTIZING]
     kinds = {scale.dtype for scale in scales if scale is not None}
@@ -112,9 +102,9 @@ def quantized_units(
         if row is None or ends is None:
             continue
         candidate = _candidate(node, ends.quantize, unsigned)
-        kernel = None if candidate is None else row(candidate)
-        if kernel is not None:
-            found[node] = UnitNodes(node, ends.quantize, ends.activation, ends.fused, kernel.gives)
+        if candidate is not None and (gives := row(candidate)):
+            scale = gives if isinstance(gives, tuple) else None
+            found[node] = UnitNodes(node, ends.quantize, ends.activation, ends.fused, scale)
     return found
 
 
@@ -154,13 +144,11 @@ def applies(
     source = None if activation is None else activation.metadata_props.get(SOURCE)
     if source is not None and source == node.metadata_props.get(SOURCE):
         return True
-    return node.op_type in TAKES and (node.op_type not in PRODUCTS or _has_constant_weights(node))
-
-
-def _has_constant_weights(node: ir.Node) -> bool:
+    if node.op_type not in PRODUCTS:
+        return node.op_type in TAKES
     unit = unit_of(node)
-    operand = None if unit is None else unit.operands[1]
-    return operand is not None and operand.is_constant
+    weights = None if unit is None else unit.operands[1]
+    return weights is not None and weights.is_constant
 
 
 def _activated(value: ir.Value) -> _Ends | None:
@@ -242,116 +230,88 @@ def _has_weights(candidate: Candidate) -> bool:
     return len(candidate.inputs) < 3 or candidate.node.inputs[2] is None or candidate.constants[2]
 
 
-def _weighted(candidate: Candidate) -> Kernel | None:
-    return AS_ASKED if _has_weights(candidate) and _is_by_output(candidate) else None
-
-
-def _is_by_output(candidate: Candidate) -> bool:
-    """Tell whether a kernel has one scale, or one for each output; a Gemm's matrix is not looked at."""
+def _weighted(candidate: Candidate) -> bool:
+    """There is one scale for the weights, or one for each output; a Gemm's matrix is not looked at."""
+    if not _has_weights(candidate):
+        return False
     weights, node = candidate.inputs[1], candidate.node
     letters = node.domain.rpartition(".")[2] or kernel_axes(node.op_type).lower()
     return weights is None or weights.is_one or "o" not in letters or letters.index("o") == weights.axis
 
 
-def _on_two(candidate: Candidate) -> Kernel | None:
-    return AS_ASKED if _data(candidate, range(2)) else None
-
-
-def _sum(candidate: Candidate) -> Kernel | None:
+def _on_two(candidate: Candidate, takes: Callable[[Sequence[Scale], Scale], bool] = lambda *_: True) -> bool:
     operands = [scale for scale in candidate.inputs[:2] if scale is not None]
-    return AS_ASKED if _on_two(candidate) and adds(operands, candidate.outputs[0]) else None
+    return _data(candidate, range(2)) and takes(operands, candidate.outputs[0])
 
 
-def _multiplied(candidate: Candidate) -> Kernel | None:
-    operands = [scale for scale in candidate.inputs[:2] if scale is not None]
-    return AS_ASKED if _on_two(candidate) and multiplies(operands, candidate.outputs[0]) else None
-
-
-def _sloped(candidate: Candidate) -> Kernel | None:
+def _sloped(candidate: Candidate) -> bool:
     """PRELU takes bytes, and constant slopes."""
-    is_constant = len(candidate.constants) > 1 and candidate.constants[1]
-    return AS_ASKED if is_constant and candidate.outputs[0].dtype in BYTES and _data(candidate, range(2)) else None
+    return candidate.constants[1:2] == (True,) and candidate.outputs[0].dtype in BYTES and _on_two(candidate)
 
 
-def _product(candidate: Candidate) -> Kernel | None:
+def _product(candidate: Candidate) -> bool:
     """A product by constant weights, or of two tensors."""
-    if len(candidate.constants) > 1 and candidate.constants[1]:
-        value = candidate.node.inputs[1]
-        is_matrix = value is not None and value.shape is not None and len(value.shape) == 2
-        return AS_ASKED if is_matrix and _has_weights(candidate) else None
-    return _on_two(candidate)
+    if candidate.constants[1:2] != (True,):
+        return _on_two(candidate)
+    value = candidate.node.inputs[1]
+    return value is not None and value.shape is not None and len(value.shape) == 2 and _has_weights(candidate)
 
 
-def _on_one(candidate: Candidate) -> Kernel | None:
-    return AS_ASKED if _data(candidate, range(1)) else None
+def _on_one(candidate: Candidate) -> bool:
+    return _data(candidate, range(1))
 
 
-def _on_signed(candidate: Candidate) -> Kernel | None:
-    return None if candidate.unsigned else _on_one(candidate)
-
-
-def _tabulated(candidate: Candidate) -> Kernel | None:
+def _tabulated(candidate: Candidate) -> bool:
     """The kernel is a table of what the operator gives for each signed byte; that of ELU knows no alpha."""
     is_standard = candidate.node.attributes.get_float("alpha", 1.0) == 1.0
-    return _on_bytes(candidate) if is_standard and not candidate.unsigned else None
+    return is_standard and not candidate.unsigned and _on_bytes(candidate)
 
 
-def _on_bytes(candidate: Candidate) -> Kernel | None:
-    return _on_one(candidate) if candidate.outputs[0].dtype in BYTES else None
+def _on_bytes(candidate: Candidate) -> bool:
+    return candidate.outputs[0].dtype in BYTES and _on_one(candidate)
 
 
-def _hard_swish(candidate: Candidate) -> Kernel | None:
+def _hard_swish(candidate: Candidate) -> bool:
     """The kernel multiplies by a number below 1: a step of 1/128 of the operand's is less than one of the result's."""
     operand = candidate.inputs[0]
     is_fine = operand is not None and operand.scale[0] / 128 < 0.999 * candidate.outputs[0].scale[0]
-    return _on_bytes(candidate) if is_fine else None
+    return bool(is_fine) and _on_bytes(candidate)
 
 
-def _alike(candidate: Candidate) -> Kernel | None:
+def _alike(candidate: Candidate) -> bool | tuple[float, int]:
     """The kernel does not rescale: it gives the operand's scale."""
-    if not _data(candidate, range(1)):
-        return None
     operand = candidate.inputs[0]
-    assert operand is not None
+    if operand is None or not _on_one(candidate):
+        return False
     if all(scale.equals(operand) for scale in candidate.outputs):
         return AS_ASKED
-    return Kernel((float(operand.scale[0]), int(operand.zero[0])))
+    return float(operand.scale[0]), int(operand.zero[0])
 
 
-def _averaged(candidate: Candidate) -> Kernel | None:
+def _averaged(candidate: Candidate) -> bool | tuple[float, int]:
     """The kernel rounds a mean to steps of the operand's before a QUANTIZE to the result's rounds it again."""
-    kernel, operand = _alike(candidate), candidate.inputs[0]
-    if kernel is None or operand is None or candidate.node.attributes.get_string("mode", "linear") == "nearest":
-        return kernel
-    return kernel if float(candidate.outputs[0].scale[0]) >= FINE * float(operand.scale[0]) else None
+    gives, operand = _alike(candidate), candidate.inputs[0]
+    if not gives or operand is None or candidate.node.attributes.get_string("mode", "linear") == "nearest":
+        return gives
+    return gives if float(candidate.outputs[0].scale[0]) >= FINE * float(operand.scale[0]) else False
 
 
-def _alike_bytes(candidate: Candidate) -> Kernel | None:
-    return _alike(candidate) if candidate.outputs[0].dtype in BYTES else None
-
-
-def _chosen(candidate: Candidate) -> Kernel | None:
-    """The kernel takes elements of one of two operands, both of which have the result's scale."""
-    same = all(scale is not None and scale.equals(candidate.outputs[0]) for scale in candidate.inputs[1:])
-    return AS_ASKED if same and _data(candidate, range(1, len(candidate.inputs))) else None
-
-
-def _all_alike(candidate: Candidate) -> Kernel | None:
-    """The kernel compares integers: all operands and the result have one scale."""
-    same = all(scale is not None and scale.equals(candidate.outputs[0]) for scale in candidate.inputs)
-    return AS_ASKED if same and _data(candidate, range(len(candidate.inputs))) else None
+def _all_alike(candidate: Candidate, first: int = 0) -> bool:
+    """The kernel compares integers, or takes those of one operand: all from one on have the scale of the result."""
+    same = all(scale is not None and scale.equals(candidate.outputs[0]) for scale in candidate.inputs[first:])
+    return same and _data(candidate, range(first, len(candidate.inputs)))
 
 
 def _fixed(scale: float, zero: int, kinds: Collection[ir.DataType] = BYTES) -> Row:
     """The kernel gives one scale. A QUANTIZE to another loses nothing that its steps would show."""
 
-    def row(candidate: Candidate) -> Kernel | None:
+    def row(candidate: Candidate) -> bool | tuple[float, int]:
         result = candidate.outputs[0]
-        if not _data(candidate, range(1)) or result.dtype not in kinds:
-            return None
+        if not _on_one(candidate) or result.dtype not in kinds:
+            return False
         if abs(float(result.scale[0]) - scale) <= scale * 1e-6 and int(result.zero[0]) == zero:
             return AS_ASKED
-        return Kernel((scale, zero)) if float(result.scale[0]) >= scale * FINE else None
+        return (scale, zero) if float(result.scale[0]) >= scale * FINE else False
 
     return row
 
@@ -360,10 +320,6 @@ def reaches_logarithms(result: Scale) -> bool:
     """Tell whether LOG_SOFTMAX of bytes, which ends at -255/16, reaches the least number of a result."""
     step = float(result.scale[0])
     return (-128 - int(result.zero[0])) * step >= -255 / 16 - step / 2
-
-
-def _log_softmax(candidate: Candidate) -> Kernel | None:
-    return _fixed(1 / 16, 127)(candidate) if reaches_logarithms(candidate.outputs[0]) else None
 
 
 def _either(first: Row, second: Row) -> Row:
@@ -376,24 +332,17 @@ FINE = 0.6
 """How much finer than the kernel's a result's steps may be: both roundings together stay below one step and a half."""
 
 
-def _logistic(candidate: Candidate) -> Kernel | None:
+def _logistic_of_words(candidate: Candidate) -> bool | tuple[float, int]:
     """The kernel of 16 bits is a step off at most. For one scale there is another one, which is six steps off."""
     operand = candidate.inputs[0]
     is_other = operand is not None and abs(float(operand.scale[0]) / OTHER_LOGISTIC - 1) < 0.01
-    return _LOGISTIC_OF_BYTES(candidate) or (None if is_other else _LOGISTIC_OF_WORDS(candidate))
+    return not is_other and _fixed(WORD_STEP, 0, WORDS)(candidate)
 
 
-_LOGISTIC_OF_BYTES, _LOGISTIC_OF_WORDS = _fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)
 OTHER_LOGISTIC = 2.0**-12  # the scale of an operand of 16 bits for which LiteRT has another LOGISTIC
 
 
-def _clipped(candidate: Candidate) -> Kernel | None:
-    """There is an activation with these bounds."""
-    bounds = clamp_bounds(candidate.node)
-    return _on_bytes(candidate) if bounds in CLAMPS.values() else None
-
-
-def _inverse_root(candidate: Candidate) -> Kernel | None:
+def _inverse_root(candidate: Candidate) -> bool:
     """A power of -0.5 is RSQRT, whose kernel of 16 bits has 512 straight lines: right as the lesser of two alone.
 
     The kernel of 8 bits refuses numbers below 0.
@@ -403,42 +352,38 @@ def _inverse_root(candidate: Candidate) -> Kernel | None:
     is_root = known is not None and known.size == 1 and float(known.reshape(-1)[0]) == -0.5
     operand = candidate.inputs[0]
     if is_root and operand is not None and operand.dtype == ir.DataType.INT8:
-        return _on_bytes(candidate) if int(operand.zero[0]) == LEAST_BYTE else None
+        return int(operand.zero[0]) == LEAST_BYTE and _on_bytes(candidate)
     values = [node.outputs[0]]
     for _ in range(2):
         values = [use.node.outputs[0] for value in values for use in value.uses()]
     is_lesser = {use.node.op_type for value in values for use in value.uses()} == {"Min"}
-    return AS_ASKED if is_root and is_lesser and candidate.outputs[0].dtype in WORDS and _on_one(candidate) else None
-
-
-def _concatenated(candidate: Candidate) -> Kernel | None:
-    return AS_ASKED if _data(candidate, range(len(candidate.inputs))) else None
+    return is_root and is_lesser and candidate.outputs[0].dtype in WORDS and _on_one(candidate)
 
 
 ROWS: Mapping[str, Row] = {  # ONNX's operator -> whether LiteRT's integer kernel computes a unit of it
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _weighted),
     "MatMul": _product,
-    **dict.fromkeys(("Add", "Sub"), _sum),
-    "Mul": _multiplied,
+    **dict.fromkeys(("Add", "Sub"), lambda candidate: _on_two(candidate, adds)),
+    "Mul": lambda candidate: _on_two(candidate, multiplies),
     "MaxPool": _alike,
     **dict.fromkeys(("AveragePool", "Resize"), _averaged),
-    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), _alike_bytes),
+    **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), lambda candidate: _on_bytes(candidate) and _alike(candidate)),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
     **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "Expand", "Tile"), _alike),
     **dict.fromkeys(("GlobalMaxPool", "ReduceMax", "ReduceMin"), _alike),
     **dict.fromkeys(("GlobalAveragePool", "ReduceMean", "Relu", "LeakyRelu"), _on_one),
     "PRelu": _sloped,
-    "Abs": _on_signed,
+    "Abs": lambda candidate: not candidate.unsigned and _on_one(candidate),
     "HardSwish": _hard_swish,
     **dict.fromkeys(("Elu", "Gelu"), _tabulated),
     **dict.fromkeys(("Max", "Min"), _all_alike),
-    "Concat": _concatenated,
-    "Where": _chosen,
+    "Concat": lambda candidate: _data(candidate, range(len(candidate.inputs))),
+    "Where": partial(_all_alike, first=1),
     "Pow": _inverse_root,
-    "Clip": _clipped,
-    "Sigmoid": _logistic,
+    "Clip": lambda candidate: clamp_bounds(candidate.node) in CLAMPS.values() and _on_bytes(candidate),
+    "Sigmoid": _either(_fixed(1 / 256, -128), _logistic_of_words),
     "Softmax": _either(_fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)),
-    "LogSoftmax": _log_softmax,
+    "LogSoftmax": lambda candidate: reaches_logarithms(candidate.outputs[0]) and _fixed(1 / 16, 127)(candidate),
     "Tanh": _either(_fixed(1 / 128, 0), _fixed(WORD_STEP, 0, WORDS)),
 }
 TAKES = frozenset({"Conv", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})
@@ -453,34 +398,30 @@ PRODUCTS = frozenset({"MatMul"})
 def _has_kernel(unit: QuantizedUnit) -> bool:
     if unit.node.op_type == QUANTIZE:
         return True
-    return _applies_activation(unit) and _computes(unit)
+    activation = next((each for each in unit.members if each.op_type in EPILOGUES and each is not unit.node), None)
+    if activation is not None:
+        bounds = BOUNDS[activation.op_type](activation)
+        if bounds is None or not applies(unit.node, fused_activation(bounds, unit.results[0].node)):
+            return False
+    row, candidate = ROWS.get(unit.node.op_type), candidate_of(unit)
+    if row is None or candidate is None:
+        return False
+    weights = (scale for scale, is_constant in zip(*candidate[1:3], strict=True) if is_constant and scale is not None)
+    has_unsigned = any(scale.dtype == ir.DataType.UINT8 for scale in weights)
+    return bool(row(candidate) or (has_unsigned and row(candidate._replace(unsigned=True))))
 
 
-def _applies_activation(unit: QuantizedUnit) -> bool:
-    """Tell whether the kernel applies the unit's activation, or the range of the result's integers implies it."""
-    activations = [each for each in unit.members if each.op_type in EPILOGUES and each is not unit.node]
-    if not activations:
-        return True
-    bounds = BOUNDS[activations[0].op_type](activations[0])
-    return bounds is not None and applies(unit.node, fused_activation(bounds, unit.results[0].node))
-
-
-def _computes(unit: QuantizedUnit) -> bool:
-    row = ROWS.get(unit.node.op_type)
+def candidate_of(unit: QuantizedUnit) -> Candidate | None:
+    """Return a quantized unit as a candidate; None where a result has no constant scale, or several."""
     operands = tuple(None if each is None else scale_of(each.node) for each in unit.operands)
     results = tuple(each for each in (scale_of(result.node) for result in unit.results) if each is not None)
-    if row is None or len(results) < len(unit.results) or not all(result.is_one for result in results):
-        return False
+    if len(results) < len(unit.results) or not all(result.is_one for result in results):
+        return None
     constants = tuple(
         value is not None and (value.const_value is not None or (operand is not None and operand.is_constant))
         for value, operand in zip(unit.node.inputs, unit.operands, strict=True)
     )
-    unsigned = (False, True) if any(map(_is_unsigned_weight, operands, constants)) else (False,)
-    return any(row(Candidate(unit.node, operands, constants, results, each)) is not None for each in unsigned)
-
-
-def _is_unsigned_weight(scale: Scale | None, is_constant: bool) -> bool:
-    return is_constant and scale is not None and scale.dtype.name == "UINT8"
+    return Candidate(unit.node, operands, constants, results)
 
 
 INTEGER_KERNEL = of_units("scales, types and constants that LiteRT's integer kernel takes", _has_kernel)
@@ -508,7 +449,8 @@ def separate_activations(
             continue
         unit = unit_of(operator)
         if unit is not None and node in unit.members and _stands_alone(operator, node, readers[0], as_source):
-            _quantize_before(graph, node, value, readers[0])
+            (_, *parameters), integers = readers[0].inputs, readers[0].outputs[0].type
+            node.replace_input_with(0, Insertion(graph, node).quantized(value, parameters, integers))
 
 
 def _stands_alone(operator: ir.Node, activation: ir.Node, quantize: ir.Node, as_source: bool) -> bool:
@@ -519,9 +461,3 @@ def _stands_alone(operator: ir.Node, activation: ir.Node, quantize: ir.Node, as_
     fused = fused_activation(bounds, quantize)
     has_kernel = fused == ActivationFunctionType.RELU or quantize.outputs[0].dtype in BYTES
     return fused is not None and has_kernel and not applies(operator, fused, activation if as_source else None)
-
-
-def _quantize_before(graph: ir.Graph, node: ir.Node, value: ir.Value, quantize: ir.Node) -> None:
-    """Let a node read a value as the integers that a QuantizeLinear behind it gives."""
-    before = Insertion(graph, node)
-    node.replace_input_with(0, before.quantized(value, quantize.inputs[1:], quantize.outputs[0].type))

@@ -39,13 +39,12 @@ class _Formula(NamedTuple):
 
     def __call__(self, op_type: str, *operands: ir.Value | float) -> ir.Value:
         """Add an operator."""
-        (result,) = self.before.node.outputs
-        values = [each if isinstance(each, ir.Value) else self._number(each) for each in operands]
+        (result,), values = self.before.node.outputs, list[ir.Value]()
+        for each in operands:
+            name = f"{result.name}/{each}"
+            value = each if isinstance(each, ir.Value) else self.before.graph.initializers.get(name)
+            values.append(value or self.before.constant(np.array(each, np.float32), name))
         return self.before.add(op_type, values, result.shape, result.type, name=f"{result.name}/{op_type.lower()}")
-
-    def _number(self, number: float) -> ir.Value:
-        name = f"{self.before.node.outputs[0].name}/{number}"
-        return self.before.graph.initializers.get(name) or self.before.constant(np.array(number, np.float32), name)
 
     def halved(self, tangent: ir.Value) -> ir.Value:
         """Return the tangent of half the angle."""
@@ -148,9 +147,37 @@ def gather_border(before: Insertion) -> bool:
     producer = None if node.inputs[0] is None else node.inputs[0].producer()
     is_simple = unit_of(node) is None or (producer is not None and producer.op_type == DEQUANTIZE)
     borders = _borders(node) if is_simple else []
-    if borders:
-        _gather_borders(before, borders)
-    return bool(borders)
+    if not borders:
+        return False
+    (value, *_), (result,) = node.inputs, node.outputs
+    assert value is not None
+    dequantize = value.producer() if unit_of(node) is not None else None
+    scale = None if dequantize is None else scale_of(dequantize)
+    has_kernel = scale is not None and scale.is_one and scale.dtype in INTEGERS
+    integers = dequantize.inputs if dequantize is not None and has_kernel else []
+
+    def rounded(made: ir.Value) -> ir.Value:  # between integers what lies between is quantized as the operand is
+        return before.quantized(made, integers[1:], integers[0].type) if integers and integers[0] else made
+
+    for axis, extent, *sides in borders:
+        parts = [value]
+        for place, rows in zip((0, 2), sides, strict=True):
+            if len(rows):
+                places = before.constant(rows, f"{result.name}/rows_{axis}")
+                dims = _with_extent(value, axis, len(rows))
+                part = before.add(GATHER, [value, places], dims, value.type, {"axis": axis})
+                parts.insert(place, rounded(part))
+        dims = _with_extent(value, axis, extent + sum(map(len, sides)))
+        joined = before.add("Concat", parts, dims, value.type, {"axis": axis})
+        value = joined if axis == borders[-1].axis else rounded(joined)
+    before.replace(value)
+    return True
+
+
+def _with_extent(value: ir.Value, axis: int, extent: int) -> ir.Shape:
+    dims = [*(value.shape or ())]
+    dims[axis] = extent
+    return ir.Shape(dims)
 
 
 def _borders(node: ir.Node) -> list[_Border]:
@@ -178,34 +205,6 @@ def _borders(node: ir.Node) -> list[_Border]:
     return borders
 
 
-def _gather_borders(before: Insertion, borders: Sequence[_Border]) -> None:
-    """Put the borders around the image; between integers what lies between is quantized as the operand is."""
-    (value, *_), (result,) = before.node.inputs, before.node.outputs
-    assert value is not None
-    dequantize = value.producer() if unit_of(before.node) is not None else None
-    scale = None if dequantize is None else scale_of(dequantize)
-    has_kernel = scale is not None and scale.is_one and scale.dtype in INTEGERS
-    integers = dequantize.inputs if dequantize is not None and has_kernel else []
-
-    def rounded(made: ir.Value) -> ir.Value:
-        return before.quantized(made, integers[1:], integers[0].type) if integers and integers[0] else made
-
-    def gathered(made: ir.Value, rows: NDArray[np.int64], axis: int) -> list[ir.Value]:
-        dims = [*(made.shape or ())]
-        dims[axis] = len(rows)
-        places = before.constant(rows, f"{result.name}/rows_{axis}")
-        return [rounded(before.add(GATHER, [made, places], ir.Shape(dims), made.type, {"axis": axis}))]
-
-    for border in borders:
-        axis, dims = border.axis, [*(value.shape or ())]
-        dims[axis] = border.extent + len(border.front) + len(border.behind)
-        front, behind = (gathered(value, rows, axis) if len(rows) else [] for rows in (border.front, border.behind))
-        parts = [*front, value, *behind]
-        joined = before.add("Concat", parts, ir.Shape(dims), value.type, {"axis": axis})
-        value = joined if border is borders[-1] else rounded(joined)
-    before.replace(value)
-
-
 # A Slice that takes each k-th row of an axis takes one of k, once the axis is split: XNNPACK runs no other steps.
 #
 #     Slice(x, start, step k)    becomes    Reshape ─ Slice(start, start + 1) ─ Reshape
@@ -225,9 +224,21 @@ class _Rows(NamedTuple):
 def split_strided_slice(before: Insertion) -> bool:
     """Rewrite a Slice of real numbers by constant steps that divide the extents, and return whether it is one."""
     taken = [] if before.node.domain else _taken(before.node)
-    if taken:
-        _split_sliced_axis(before, taken)
-    return bool(taken)
+    (value, *_), (result,) = before.node.inputs, before.node.outputs
+    if value is None or not taken:
+        return False
+    for number, rows in enumerate(taken):
+        dims = _dims(value)
+        front, back = dims[: rows.axis], dims[rows.axis + 1 :]
+        count = dims[rows.axis] // rows.step
+        groups = [_size([*front, count]), rows.step, _size(back)]
+        if len(dims) == 2:  # what a RESHAPE drops alone, the builtin before it would drop, which XNNPACK cannot
+            groups.insert(0, 1)
+        split = before.reshaped(value, groups, f"{result.name}/split_{number}")
+        row = before.part(split, {len(groups) - 2: (rows.first, rows.first + 1)}, f"{split.name}/row")
+        value = before.reshaped(row, [*front, count, *back], f"{result.name}/rows_{number}")
+    before.replace(value)
+    return True
 
 
 def _taken(node: ir.Node) -> list[_Rows]:
@@ -254,23 +265,6 @@ def _dims(value: ir.Value | None) -> list[int]:
     return [extent if isinstance(extent, int) else OPEN for extent in shape]
 
 
-def _split_sliced_axis(before: Insertion, taken: Sequence[_Rows]) -> None:
-    """Take the rows of one axis after another."""
-    (value, *_), (result,) = before.node.inputs, before.node.outputs
-    assert value is not None
-    for number, rows in enumerate(taken):
-        dims = _dims(value)
-        front, back = dims[: rows.axis], dims[rows.axis + 1 :]
-        count = dims[rows.axis] // rows.step
-        groups = [_size([*front, count]), rows.step, _size(back)]
-        if len(dims) == 2:  # what a RESHAPE drops alone, the builtin before it would drop, which XNNPACK cannot
-            groups.insert(0, 1)
-        split = before.reshaped(value, groups, f"{result.name}/split_{number}")
-        row = before.part(split, {len(groups) - 2: (rows.first, rows.first + 1)}, f"{split.name}/row")
-        value = before.reshaped(row, [*front, count, *back], f"{result.name}/rows_{number}")
-    before.replace(value)
-
-
 def _size(dims: Sequence[int]) -> int:
     return OPEN if OPEN in dims else prod(dims)
 
@@ -295,25 +289,14 @@ def write_local_response(before: Insertion) -> bool:
     channels = None if value is None or value.shape is None else value.shape[-1]
     if value is None or value.dtype != ir.DataType.FLOAT or not isinstance(channels, int):
         return False
-    if channels > MOST_CHANNELS or not _is_product_of_roots(node):
+    defaults = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
+    alpha, beta, shift = (node.attributes.get_float(name, default) for name, default in defaults.items())
+    size, name, like = node.attributes.get_int("size"), node.outputs[0].name, (value.shape, value.type)
+    # The power is a product of roots, of a number above 0; windows of odd size alone have a middle.
+    if channels > MOST_CHANNELS or 4 * beta not in QUARTERS or alpha < 0 or shift <= 0 or size % 2 == 0:
         return False
-    _convolve_response(before, value, channels)
-    return True
-
-
-def _is_product_of_roots(node: ir.Node) -> bool:
-    """Tell whether the power is a product of roots, of a number above 0; windows of odd size alone have a middle."""
-    attributes = node.attributes
-    is_positive = attributes.get_float("alpha", 1e-4) >= 0 and attributes.get_float("bias", 1.0) > 0
-    return 4 * attributes.get_float("beta", 0.75) in QUARTERS and is_positive and attributes.get_int("size") % 2 == 1
-
-
-def _convolve_response(before: Insertion, value: ir.Value, channels: int) -> None:
-    node, like = before.node, (value.shape, value.type)
-    name, beta = node.outputs[0].name, node.attributes.get_float("beta", 0.75)
-    alpha, size = node.attributes.get_float("alpha", 1e-4), node.attributes.get_int("size")
     band = channel_windows(channels, size, alpha / size)[:, None, None, :]
-    bias = np.full(channels, node.attributes.get_float("bias", 1.0), np.float32)
+    bias = np.full(channels, shift, np.float32)
     kernel = before.constant(band, f"{name}/kernel"), before.constant(bias, f"{name}/bias")
     square = before.add("Mul", [value, value], *like)
     total = before.add("Conv", [square, *kernel], *like, domain=CONV_DOMAIN)
@@ -321,10 +304,10 @@ def _convolve_response(before: Insertion, value: ir.Value, channels: int) -> Non
     half = before.add("Pow", [total, exponent], *like)
     halves, fourths = divmod(round(4 * beta), 2)
     factors = [half] * halves + [before.add("Sqrt", [half], *like)] * fourths
-    result = value
     for factor in factors:
-        result = before.add("Mul", [result, factor], *like)
-    before.replace(result)
+        value = before.add("Mul", [value, factor], *like)
+    before.replace(value)
+    return True
 
 
 # Booleans are compared, or are integers meanwhile: LiteRT's own kernels of NOT, AND and OR take an element at a time.

@@ -21,7 +21,6 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.quantized_unit import QuantizedUnit, unit_of
-from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.transposed_axes import Axis, Place, are_few, kernel_at, places_of
@@ -52,18 +51,6 @@ def _axes(operator: Operator) -> list[Axis] | None:
         for size, stride, dilation, begin, end, more in rows
     ]
     return axes if are_few(axes) else None
-
-
-def _is_formless(operator: Operator) -> bool:
-    """Tell whether a node is one convolution, or is in groups."""
-    axes = _axes(operator)
-    return axes is not None and (operator.int("group", 1) > 1 or all(axis.stride == 1 for axis in axes))
-
-
-def _is_real(operator: Operator) -> bool:
-    """Tell whether a node computes with single precision."""
-    (image, *_) = operator.node.inputs
-    return image is not None and image.dtype == ir.DataType.FLOAT and _axes(operator) is not None
 
 
 class _Kernel(NamedTuple):
@@ -121,49 +108,38 @@ def _steps(
     axes, kernel, shape = _axes(operator), _Kernel.of(operator, given), operator.shape()
     if axes is None or kernel is None or shape is None:
         return ()
-    if for_cpu and operator.int("group", 1) == 1:
-        axes = _in_one_step(axes, shape[2:])
+    if for_cpu and operator.int("group", 1) == 1:  # axes of one element have a step as long as the kernel
+        short = [axis.as_one if extent == 1 else axis for extent, axis in zip(shape[2:], axes, strict=True)]
+        axes = short if are_few(short) else axes
     extents = zip(shape[2:], axes, strict=True)
     blocks = [extent + axis.more if isinstance(extent, int) else OPEN for extent, axis in extents]
     # Where the batch is open, too, LiteRT computes a shape with what others do not have.
     outer = [OPEN] if not for_cpu and not isinstance(shape[0], int) else []
-    is_known = _is_known(axes, blocks, outer)
+    # A Reshape finds one extent: all others are known from the first axis on that has steps.
+    long = next((place for place, axis in enumerate(axes) if axis.stride > 1), None)
+    is_known = long is None or [*blocks[long:], *outer].count(OPEN) <= 1
     bias = given[2] if operator.has(2) else np.zeros(len(kernel.numbers), kernel.numbers.dtype)
     if operator.int("group", 1) == 1 and kernel.scale is None and bias is not None:
         spread = _spread(axes, len(kernel.numbers), blocks)
         if spread and (not is_known or _takes_less_as_channels(axes, len(kernel.numbers))):
-            return _as_channels(axes, kernel, bias), *spread
+            united = list(places_of(axes, united=True).values())  # the channels are those of each place in turn
+            taken, biases = np.concatenate([kernel.at(each) for each in united]), np.tile(bias, len(united))
+            return Step("Conv", (0, taken, biases), "channels", _attributes(united[0])), *spread
     return tuple(_one_by_one(operator, axes, kernel, blocks)) if is_known else ()
-
-
-def _in_one_step(axes: list[Axis], extents: Sequence[Dim]) -> list[Axis]:
-    """Return the axes, of which those of one element have a step as long as the kernel where that is no large block."""
-    short = [axis.as_one if extent == 1 else axis for extent, axis in zip(extents, axes, strict=True)]
-    return short if are_few(short) else axes
-
-
-def _is_known(axes: Sequence[Axis], blocks: Sequence[int], outer: Sequence[int]) -> bool:
-    """Tell whether all extents but one are known from the first axis on that has steps: a Reshape finds one."""
-    long = next((place for place, axis in enumerate(axes) if axis.stride > 1), None)
-    return long is None or [*blocks[long:], *outer].count(OPEN) <= 1
 
 
 def _takes_less_as_channels(axes: Sequence[Axis], outputs: int) -> bool:
     """Tell whether one convolution for all places has no more products than one for each."""
     places, united = (list(places_of(axes, united=each).values()) for each in (False, True))
-    several = sum(_whole(outputs) * prod(place.window for place in each) for each in places)
-    return _whole(outputs * len(united)) * prod(place.window for place in united[0]) <= several
+    several = -(-outputs // OUTPUTS) * sum(prod(place.window for place in each) for each in places)
+    return -(-outputs * len(united) // OUTPUTS) * prod(place.window for place in united[0]) <= several
 
 
-def _whole(outputs: int) -> int:
-    return -(-outputs // OUTPUTS) * OUTPUTS
-
-
-def _as_channels(axes: Sequence[Axis], kernel: _Kernel, bias: NDArray[np.generic]) -> Step:
-    """Return the convolution whose channels are those of each place in turn."""
-    united = list(places_of(axes, united=True).values())
-    taken, biases = np.concatenate([kernel.at(each) for each in united]), np.tile(bias, len(united))
-    return Step("Conv", (0, taken, biases), "channels", _attributes(united[0]))
+def convolution_attributes(operator: Operator) -> dict[str, Attribute]:
+    """Return the attributes of a convolution, as a step has them."""
+    named = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
+    found = {name: operator.node.attributes[name].value for name in named if name in operator.node.attributes}
+    return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
 
 
 def _attributes(places: Sequence[Place]) -> dict[str, Attribute]:
@@ -264,6 +240,16 @@ def _joined(
         parts[numbers] = name = "_".join(["joined", *map(str, numbers)])
         yield from rounded([Step("Concat", tuple(names), f"{name}_apart", {"axis": len(kept) + 1})], scale)
         yield Step("Reshape", (f"{name}_apart", np.array([*kept, *blocks[place:]], np.int64)), name)
+
+
+def _is_formless(operator: Operator) -> bool:
+    axes = _axes(operator)
+    return axes is not None and (operator.int("group", 1) > 1 or all(axis.stride == 1 for axis in axes))
+
+
+def _is_real(operator: Operator) -> bool:
+    (image, *_) = operator.node.inputs
+    return image is not None and image.dtype == ir.DataType.FLOAT and _axes(operator) is not None
 
 
 FORMLESS = Condition("steps of one, or groups", _is_formless)
