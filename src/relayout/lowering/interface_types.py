@@ -77,28 +77,35 @@ def normalize_inputs(
         raise LayoutError(f"--normalize: it needs a model of opset {BROADCASTS} or newer")
     constants = Constants(model)
     for name, (mean, std) in wanted.items():
-        _refuse_integers(inputs[name], input_type, types[name])
-        _normalize(model.graph, constants, inputs[name], _checked(inputs[name], mean, std))
-        if input_type not in (None, "float32"):
-            _cast(model.graph, constants, inputs[name], input_type)
+        value = inputs[name]
+        _refuse_integers(value, input_type, types[name])
+        _normalize(model.graph, constants, value, _checked(value, mean, std))
+        if input_type == "uint8":  # its readers read real numbers of pixels
+            dtype, value.dtype = value.dtype or ir.DataType.FLOAT, ir.DataType.UINT8
+            _begin_with(model.graph, value, [_cast(constants, value, "real", dtype)])
+        elif input_type not in (None, "float32"):
+            raise LayoutError(
+                f"--input-type {input_type}: pixels are 0 to 255, so input '{name}', which --normalize names, can be"
+                " uint8 or float32"
+            )
     fed = "uint8, fed as it is" if input_type == "uint8" else "fed as it is"
     return tuple(
         f"input {name}: {fed}, normalized here: ({name} - {_text(mean)}) / {_text(std)}"
         for name, (mean, std) in wanted.items()
-    ) + tuple(_of_pixels(name, *pair) for name, pair in wanted.items() if input_type == "uint8" and _are_small(*pair))
+    ) + tuple(_of_pixels(name, pair) for name, pair in wanted.items() if input_type == "uint8" and _are_small(pair))
 
 
 PIXEL = 255  # the largest pixel of 8 bits
 
 
-def _are_small(mean: Sequence[float], std: Sequence[float]) -> bool:
+def _are_small(pair: Numbers) -> bool:
     """Return whether means and deviations are those of images from 0 to 1, or from -1 to 1."""
-    return max(map(abs, mean)) < 1 and max(map(abs, std)) < 1
+    return all(max(map(abs, numbers)) < 1 for numbers in pair)
 
 
-def _of_pixels(name: str, mean: Sequence[float], std: Sequence[float]) -> str:
+def _of_pixels(name: str, pair: Numbers) -> str:
     """Return what is said of numbers that do not fit pixels: those that do."""
-    means, stds = (",".join(f"{each * PIXEL:.6g}" for each in numbers) for numbers in (mean, std))
+    means, stds = (",".join(f"{each * PIXEL:.6g}" for each in numbers) for numbers in pair)
     return (
         f"input {name} takes pixels from 0 to {PIXEL}, and these numbers are of images from 0 to 1:"
         f" of pixels they are --normalize {name}={means}:{stds}"
@@ -171,7 +178,6 @@ def _insert(
     graph: ir.Graph, constants: Constants, value: ir.Value, numbers: tuple[NDArray[np.float64], NDArray[np.float64]]
 ) -> None:
     """Put `(x - mean) / std` behind an input, in place, but for what changes nothing."""
-    readers = list(value.uses())
     dtype = FLOATS[value.dtype or ir.DataType.FLOAT]
     result, nodes = value, []
     for (kind, word, neutral), array in zip((("Sub", "mean", 0), ("Div", "std", 1)), numbers, strict=True):
@@ -181,33 +187,27 @@ def _insert(
         constant = constants.new(f"{name}/{kind}", array.astype(dtype))
         operand, result = result, ir.Value(name=name, type=value.type, shape=value.shape)
         nodes.append(ir.Node("", kind, [operand, constant], outputs=[result], name=name))
-    for use in readers:
-        use.node.replace_input_with(use.idx, result)
-    for node in reversed(nodes):
-        if len(graph):
-            graph.insert_before(graph[0], node)
-        else:
-            graph.append(node)
+    if nodes:
+        _begin_with(graph, value, nodes)
 
 
-def _cast(graph: ir.Graph, constants: Constants, value: ir.Value, input_type: str | None) -> None:
-    """Let an input be fed as pixels, in place: its readers read real numbers of them."""
-    if input_type != "uint8":
-        raise LayoutError(
-            f"--input-type {input_type}: pixels are 0 to 255, so input '{value.name}', which --normalize names, can be"
-            " uint8 or float32"
-        )
-    readers, dtype = list(value.uses()), value.dtype or ir.DataType.FLOAT
-    name = constants.names.unique(f"{value.name}/real")
-    real = ir.val(name, dtype, value.shape)
-    value.type = ir.TensorType(ir.DataType.UINT8)
+def _begin_with(graph: ir.Graph, value: ir.Value, nodes: Sequence[ir.Node]) -> list[ir.Node]:
+    """Put nodes behind an input, in place, and return those that read what the last of them gives instead."""
+    readers = [use for use in value.uses() if use.node not in nodes]
     for use in readers:
-        use.node.replace_input_with(use.idx, real)
-    node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[real], name=name)
+        use.node.replace_input_with(use.idx, nodes[-1].outputs[0])
     if len(graph):
-        graph.insert_before(graph[0], node)
+        graph.insert_before(graph[0], nodes)
     else:
-        graph.append(node)
+        graph.extend(nodes)
+    return [use.node for use in readers]
+
+
+def _cast(constants: Constants, value: ir.Value, word: str, dtype: ir.DataType) -> ir.Node:
+    """Return a Cast of a value, named after it with a word."""
+    name = constants.names.unique(f"{value.name}/{word}")
+    result = ir.val(name, dtype, value.shape)
+    return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[result], name=name)
 
 
 def _text(numbers: Sequence[float]) -> str:
@@ -220,8 +220,6 @@ TYPES = {  # the types that can be asked for
     "uint8": ir.DataType.UINT8,
     "int32": ir.DataType.INT32,
 }
-REAL = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.DOUBLE)
-"""The types of inputs that may be fed as pixels where the model normalizes them."""
 HIGHER = {ir.DataType.INT8: 0, ir.DataType.UINT8: 128}
 """Type of integers -> how much higher they lie than those of int8 that mean the same."""
 
@@ -263,7 +261,7 @@ def set_interface_types(
             told += ends.shorten(side, values)
             continue
         quantized = [(value, known) for value in values if (known := ends.quantization(value, side)) is not None]
-        fed = [value for value in values if value.name in normalized and value.dtype in REAL]
+        fed = [value for value in values if value.name in normalized and value.dtype in FLOATS]
         if not quantized and not (side == "input" and fed and TYPES[asked] in HIGHER):
             types = ", ".join(f"{value.name} is {_name(value.dtype)}" for value in values[:4]) or "there are none"
             said = f"--{side}-type {asked}: no {side} is quantized with 8 bits and one scale ({types})"
@@ -310,7 +308,12 @@ class _Ends:
         first, second = (DEQUANTIZE, QUANTIZE) if side == "input" else (QUANTIZE, DEQUANTIZE)
         kind = first if value.dtype in HIGHER else second
         nodes = _readers(value) if side == "input" else [_producer(value)]
-        known = {self._stated(node) if node is not None and _is(node, kind) else None for node in nodes}
+        known = {
+            self._stated(node)
+            if node is not None and node.op_type == kind and node.domain in QUANTIZING_DOMAINS
+            else None
+            for node in nodes
+        }
         return known.pop() if len(known) == 1 else None
 
     def shorten(self, side: str, values: Sequence[ir.Value]) -> list[str]:
@@ -326,28 +329,22 @@ class _Ends:
         names = [value.name or "" for value in long]
         for name, value in zip(names, long, strict=True):
             if side == "input":
-                readers = list(value.uses())
                 value.dtype = ir.DataType.INT32
-                node = self._cast(value, ir.DataType.INT64)
-                for use in readers:
-                    use.node.replace_input_with(use.idx, node.outputs[0])
-                self.graph.insert_before(self.graph[0], node)
+                _begin_with(self.graph, value, [_cast(self.constants, value, "int64", ir.DataType.INT64)])
             else:
                 value.name = self.constants.names.unique(f"{name}/int64")
-                node = self._cast(value, ir.DataType.INT32)
-                node.outputs[0].name = name
-                node.outputs[0].metadata_props.update(value.metadata_props)
-                self.graph.append(node)
-                for place, output in enumerate(self.graph.outputs):
-                    if output is value:
-                        self.graph.outputs[place] = node.outputs[0]
+                self._end_with(value, name, [_cast(self.constants, value, "int32", ir.DataType.INT32)])
         return [f"{side} {name}: int64 in the source, int32 here" for name in names]
 
-    def _cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Node:
-        """Return a Cast of a value."""
-        name = self.constants.names.unique(f"{value.name}/{dtype.name.lower()}")
-        result = ir.val(name, dtype, value.shape)
-        return ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], outputs=[result], name=name)
+    def _end_with(self, value: ir.Value, name: str | None, nodes: Sequence[ir.Node]) -> None:
+        """Let what the last of some nodes gives be the output in place of a value, under a name."""
+        end = nodes[-1].outputs[0]
+        end.name = name
+        end.metadata_props.update(value.metadata_props)
+        self.graph.extend(nodes)
+        for place, output in enumerate(self.graph.outputs):
+            if output is value:
+                self.graph.outputs[place] = end
 
     def _stated(self, node: ir.Node) -> _Quantization | None:
         """Return what a node says of its integers; None where they have no 8 bits, or several scales."""
@@ -363,17 +360,12 @@ class _Ends:
 
     def change_input(self, value: ir.Value, quantization: _Quantization, dtype: ir.DataType) -> None:
         """Let an input have another type."""
-        readers = list(value.uses())
         before, value.dtype = value.dtype, dtype
         chain = self._chain(value, quantization, dtype, before)
-        for use in readers:
-            use.node.replace_input_with(use.idx, chain[-1].outputs[0])
-        for node in reversed(chain):
-            self.graph.insert_before(self.graph[0], node)
-        for use in readers:  # what was quantized again is the input itself
-            if use.node.op_type == QUANTIZE and undoes(use.node, chain[-1]):
-                use.node.outputs[0].replace_all_uses_with(value, replace_graph_outputs=False)
-                self._drop(use.node)
+        for node in _begin_with(self.graph, value, chain):  # what was quantized again is the input itself
+            if node.op_type == QUANTIZE and undoes(node, chain[-1]):
+                node.outputs[0].replace_all_uses_with(value, replace_graph_outputs=False)
+                self._drop(node)
         for node in reversed(chain):
             self._drop(node)
 
@@ -381,14 +373,7 @@ class _Ends:
         """Let an output have another type. The value of the graph gets another name."""
         name = value.name
         value.name = self.constants.names.unique(f"{name}/{_name(value.dtype)}")
-        chain = self._chain(value, quantization, value.dtype, dtype)
-        end = chain[-1].outputs[0]
-        end.name = name
-        end.metadata_props.update(value.metadata_props)
-        self.graph.extend(chain)
-        for place, output in enumerate(self.graph.outputs):
-            if output is value:
-                self.graph.outputs[place] = end
+        self._end_with(value, name, self._chain(value, quantization, value.dtype, dtype))
 
     def _chain(
         self, value: ir.Value, quantization: _Quantization, begin: ir.DataType | None, end: ir.DataType | None
@@ -440,7 +425,3 @@ def _producer(value: ir.Value) -> ir.Node | None:
         before = node.inputs[0] if node.inputs else None  # a damaged file
         node = None if before is None else before.producer()
     return node
-
-
-def _is(node: ir.Node, kind: str) -> bool:
-    return node.op_type == kind and node.domain in QUANTIZING_DOMAINS

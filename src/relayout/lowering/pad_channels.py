@@ -80,7 +80,9 @@ class _Joining:
         if not given or len(set(given)) > 1 or not (like := self._elementwise(node) or self._laid(node, given[0])):
             return {}
         others = [slot for slot in like if (value := node.inputs[slot]) not in self.joined and not _is_constant(value)]
-        if len(others) > len(given) or (len(others) == len(given) and not self._is_wanted(node)):
+        uses = (use for value in node.outputs for use in value.uses())
+        is_wanted = any((False, use.idx) in use.node.meta.get(JOINED, {}) for use in uses)  # joined, by a kernel
+        if len(others) >= len(given) + is_wanted:
             return {}
         return {(False, slot): given[0] for slot in like} | {
             (True, slot): given[0] for slot, value in enumerate(node.outputs) if value.name
@@ -97,7 +99,7 @@ class _Joining:
         full = [slot for slot in read if operator.inputs[slot] == shape and shape is not None]
         same = all(given == shape for given in operator.outputs)
         rest = [operator.inputs[slot] for slot in read if slot not in full]
-        numbers = all(given is not None and len(given) < _RANK and prod(map(_number, given)) == 1 for given in rest)
+        numbers = all(given is not None and len(given) < _RANK and {*given} <= {1} for given in rest)
         return full if same and numbers else []
 
     def _laid(self, node: ir.Node, groups: Groups) -> list[int]:
@@ -106,11 +108,6 @@ class _Joining:
             return []
         first = next(place for place, group in enumerate(groups) if len(group) > 1)
         return list(range(len(node.inputs))) if node.attributes.get_int("axis", -1) == first else []
-
-    def _is_wanted(self, node: ir.Node) -> bool:
-        """Return whether a kernel reads what a node gives, in a joined shape."""
-        uses = (use for value in node.outputs for use in value.uses())
-        return any((False, use.idx) in use.node.meta.get(JOINED, {}) for use in uses)
 
     def write(self, graph: ir.Graph) -> None:
         """Give every value its shape, and Reshapes to the uses that want another."""
@@ -123,11 +120,17 @@ class _Joining:
                 if value is not None and (value in self.joined) != (groups is not None):
                     node.replace_input_with(slot, self._as(value, groups, node, graph))
             for (output, slot), groups in wanted.items():
-                if output:
-                    self._state(node.outputs[slot], groups)
+                value = node.outputs[slot]
+                if output and value.shape is not None:
+                    self.shapes[value] = tuple(_dims(value.shape))
+                    value.shape = _joined(value.shape, groups)
         for slot, value in enumerate(graph.outputs):
-            if value in self.joined:
-                self._give(graph, slot, value)
+            if value in self.joined:  # it keeps its shape and its name
+                node = self._reshape(value, None)
+                graph.append(node)
+                graph.outputs[slot], name = node.outputs[0], value.name
+                value.name = self.names.unique(f"{name}/joined")
+                node.outputs[0].name = name
 
     def _takes_any_shape(self, node: ir.Node) -> bool:
         """Return whether a node is a Reshape, to a shape that copies no extent of what it reads."""
@@ -136,11 +139,6 @@ class _Joining:
         fact = self.known.of(operator_of(self.model, node))
         shape = node.inputs[1].const_value if len(node.inputs) > 1 and node.inputs[1] is not None else None
         return isinstance(fact, Regrouped) and shape is not None and bool(np.all(shape.numpy() != 0))
-
-    def _state(self, value: ir.Value, groups: Groups) -> None:
-        if value.shape is not None:
-            self.shapes[value] = tuple(_dims(value.shape))
-            value.shape = _joined(value.shape, groups)
 
     def _as(self, value: ir.Value, groups: Groups | None, node: ir.Node, graph: ir.Graph) -> ir.Value:
         """A value in its joined shape, or where `groups` is None in the one that it had."""
@@ -174,7 +172,8 @@ class _Joining:
         return new
 
     def _reshape(self, value: ir.Value, groups: Groups | None) -> ir.Node:
-        shape = ir.Shape(self.shapes[value]) if groups is None else _joined(_shape(value), groups)
+        assert value.shape is not None
+        shape = ir.Shape(self.shapes[value]) if groups is None else _joined(value.shape, groups)
         name = self.names.unique(f"{value.name}/{'joined' if groups else 'tiles'}")
         output = ir.Value(name=name, type=value.type, shape=shape)
         output.metadata_props.update(value.metadata_props)
@@ -182,15 +181,6 @@ class _Joining:
         constant = self.constants.new(f"{name}/shape", stated)
         self.count += 1
         return ir.Node("", "Reshape", [value, constant], outputs=[output], name=self.names.unique(f"{name}/Reshape"))
-
-    def _give(self, graph: ir.Graph, slot: int, value: ir.Value) -> None:
-        """An output of a graph keeps its shape and its name."""
-        node = self._reshape(value, None)
-        graph.append(node)
-        output, name = node.outputs[0], value.name
-        value.name = self.names.unique(f"{name}/joined")
-        output.name = name
-        graph.outputs[slot] = output
 
 
 _RANK = 5  # a number of this rank would give a joined operand, of rank 4, a dimension more
@@ -205,17 +195,8 @@ def _is_constant(value: ir.Value | None) -> bool:
     return value is not None and value.is_initializer() and not value.is_graph_input()
 
 
-def _number(dim: int | str) -> int:
-    return dim if isinstance(dim, int) else 0
-
-
 def _dims(shape: Iterable[int | ir.SymbolicDim]) -> list[int | str | None]:
     return [dim if isinstance(dim, int) else dim.value for dim in shape]
-
-
-def _shape(value: ir.Value) -> ir.Shape:
-    assert value.shape is not None
-    return value.shape
 
 
 def _joined(shape: ir.Shape | Sequence[int | ir.SymbolicDim], groups: Groups) -> ir.Shape:
@@ -284,16 +265,11 @@ class _Padding:
         return value
 
     def _convolution(self, node: ir.Node) -> _Node | None:
-        operator = operator_of(self.model, node)
-        kernel = operator.shape(1)
-        if (
-            node.op_type not in self.blocks.padded_kernels.split()
-            or node.domain not in ("", "ai.onnx")
-            or kernel is None
-        ):
+        if node.op_type not in self.blocks.padded_kernels.split() or node.domain not in ("", "ai.onnx"):
             return None
-        constants = all(self.constants.of(value) for value in node.inputs[1:] if value is not None)
-        if len(kernel) != IMAGE or not constants or node.inputs[0] is None:
+        operator = operator_of(self.model, node)
+        kernel, constants = operator.shape(1), all(self.constants.of(value) for value in node.inputs[1:] if value)
+        if kernel is None or len(kernel) != IMAGE or not constants or node.inputs[0] is None:
             return None
         rows = {slot: 0 for slot in (1, 2) if operator.has(slot)}
         groups = operator.int("group", 1)
@@ -344,11 +320,9 @@ class _Padding:
                 groups = node.attributes.get_int("group", 1)
                 node.attributes.add(ir.AttrInt64("group", groups + given))
         for value, count in more.items():
-            assert value.shape is not None
-            dims = list(value.shape)
-            held = dims[CHANNELS]
-            assert isinstance(held, int)
-            dims[CHANNELS] = held + count
+            dims = list(value.shape or ())
+            assert isinstance(channels := dims[CHANNELS], int)
+            dims[CHANNELS] = channels + count
             value.shape = ir.Shape(dims)
             stands_for(value, value)
             value.name = self.constants.names.unique(f"{value.name}/padded")

@@ -25,47 +25,36 @@ class Form(NamedTuple):
     """The operands of an operator on integers."""
 
     op_type: str  # the operator that it computes on real numbers
-    operands: Callable[[int], Sequence[Slots]]  # of each operand the places of its integers, scale and zero point
+    # of the operands the first place, and the one behind the last, None for all: integers, scale and zero point of each
+    places: tuple[int, int | None]
     result: tuple[int, int]  # the places of the result's scale and zero point
     bias: int = -1  # the place of a bias in steps of the product of the first two operands' scales; -1: there is none
     dropped: tuple[str, ...] = ()  # attributes that the operator on real numbers does not have
     # the axis along which the second operand's scales may lie, of its attributes and rank
     channel: Callable[[ir.Node, int], int] = lambda _, __: 0
 
-
-def _unary(_: int) -> Sequence[Slots]:
-    return ((0, 1, 2),)
-
-
-def _binary(_: int) -> Sequence[Slots]:
-    return ((0, 1, 2), (3, 4, 5))
+    def operands(self, count: int) -> Sequence[Slots]:
+        """Return the places of each operand among so many inputs."""
+        begin, end = self.places
+        return [(place, place + 1, place + 2) for place in range(begin, count if end is None else end, 3)]
 
 
-def _variadic(count: int) -> Sequence[Slots]:
-    return [(place, place + 1, place + 2) for place in range(2, count, 3)]
-
-
-def _last(_: ir.Node, rank: int) -> int:
-    return rank - 1
-
-
-def _gemm_channel(node: ir.Node, _: int) -> int:
-    return 0 if node.attributes.get_int("transB", 0) else 1
-
-
+_UNARY, _BINARY = (0, 3), (0, 6)
 FORMS: Mapping[tuple[str, str], Form] = {  # domain and operator -> how it is read
-    ("", "QLinearConv"): Form("Conv", _binary, (6, 7), bias=8),
-    ("", "QLinearMatMul"): Form("MatMul", _binary, (6, 7), channel=_last),
-    (MICROSOFT, "QGemm"): Form("Gemm", _binary, (7, 8), bias=6, channel=_gemm_channel),
-    (MICROSOFT, "QLinearAdd"): Form("Add", _binary, (6, 7)),
-    (MICROSOFT, "QLinearMul"): Form("Mul", _binary, (6, 7)),
-    (MICROSOFT, "QLinearSigmoid"): Form("Sigmoid", _unary, (3, 4)),
-    (MICROSOFT, "QLinearLeakyRelu"): Form("LeakyRelu", _unary, (3, 4)),
-    (MICROSOFT, "QLinearSoftmax"): Form("Softmax", _unary, (3, 4), dropped=("opset",)),
-    (MICROSOFT, "QLinearAveragePool"): Form("AveragePool", _unary, (3, 4), dropped=("channels_last",)),
-    (MICROSOFT, "QLinearGlobalAveragePool"): Form("GlobalAveragePool", _unary, (3, 4), dropped=("channels_last",)),
-    (MICROSOFT, "QLinearReduceMean"): Form("ReduceMean", _unary, (3, 4)),
-    (MICROSOFT, "QLinearConcat"): Form("Concat", _variadic, (0, 1)),
+    ("", "QLinearConv"): Form("Conv", _BINARY, (6, 7), bias=8),
+    ("", "QLinearMatMul"): Form("MatMul", _BINARY, (6, 7), channel=lambda _, rank: rank - 1),
+    (MICROSOFT, "QGemm"): Form(
+        "Gemm", _BINARY, (7, 8), bias=6, channel=lambda node, _: int(not node.attributes.get_int("transB", 0))
+    ),
+    (MICROSOFT, "QLinearAdd"): Form("Add", _BINARY, (6, 7)),
+    (MICROSOFT, "QLinearMul"): Form("Mul", _BINARY, (6, 7)),
+    (MICROSOFT, "QLinearSigmoid"): Form("Sigmoid", _UNARY, (3, 4)),
+    (MICROSOFT, "QLinearLeakyRelu"): Form("LeakyRelu", _UNARY, (3, 4)),
+    (MICROSOFT, "QLinearSoftmax"): Form("Softmax", _UNARY, (3, 4), dropped=("opset",)),
+    (MICROSOFT, "QLinearAveragePool"): Form("AveragePool", _UNARY, (3, 4), dropped=("channels_last",)),
+    (MICROSOFT, "QLinearGlobalAveragePool"): Form("GlobalAveragePool", _UNARY, (3, 4), dropped=("channels_last",)),
+    (MICROSOFT, "QLinearReduceMean"): Form("ReduceMean", _UNARY, (3, 4)),
+    (MICROSOFT, "QLinearConcat"): Form("Concat", (2, None), (0, 1)),
 }
 REFUSED = ({"channels_last": 1}, {"ceil_mode": 1, "count_include_pad": 1})
 """Attributes that together say of a node that it is not the standard's operator. A pool of integers with the last two

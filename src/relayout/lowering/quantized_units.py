@@ -54,7 +54,10 @@ def keep_reals(model: ir.Model, units: Sequence[Unit]) -> dict[str, int]:
     counts: Counter[str] = Counter()
     for node in [node for node in all_nodes(model.graph) if node.op_type in named]:
         integers = _integers(model, node.inputs[0])
-        row = None if integers is None else next((row for row in rows if _takes(model, row, node, integers)), None)
+        if integers is None or integers.dtype is None:
+            continue
+        operator, dtype = operator_of(model, node), integers.dtype.name
+        row = next((row for row in rows if row.takes(operator, dtype)), None)
         if row is not None:
             domain, _, op_type = row.written.rpartition(":")
             node.domain, node.op_type = domain, op_type
@@ -68,10 +71,6 @@ def read_as_reals(model: ir.Model, value: ir.Value, units: Sequence[Unit]) -> bo
     written = {unit.written for unit in units if unit.reals}
     readers = list(_readers(model, value)) if written else []
     return bool(readers) and all(f"{node.domain}:{node.op_type}" in written for node in readers)
-
-
-def _takes(model: ir.Model, row: Unit, node: ir.Node, integers: ir.Value) -> bool:
-    return integers.dtype is not None and row.takes(operator_of(model, node), integers.dtype.name)
 
 
 def _is_view(model: ir.Model, node: ir.Node) -> bool:
@@ -200,9 +199,8 @@ class UnitOperands:
         Raises:
             DeclinedError: the row does not fit the unit.
         """
-        return self._affine(found) if unit.affine else self._inputs(unit, found)
-
-    def _inputs(self, unit: Unit, found: MatchedUnit) -> list[ir.Value | None]:
+        if unit.affine:
+            return self._affine(found)
         inputs: list[ir.Value | None] = []
         for slot, form in _slots(unit.operands, len(found.operands)):
             inputs += getattr(self, f"_{FORMS[form]}")(unit, found, slot)
@@ -214,17 +212,13 @@ class UnitOperands:
         return [found.result.scale, found.result.zero]
 
     def _data(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
-        operand = self._like(_at(found, slot), found.result)
-        if not operand.is_plain or operand.values.dtype != found.result.values.dtype:
+        operand = _at(found, slot)
+        kinds = operand.values.dtype, found.result.values.dtype
+        if operand.is_plain and kinds == BYTE_TYPES and known_constant(operand.values) is not None:
+            return [self._reader.shifted(operand.values), operand.scale, self._reader.shifted(operand.zero)]
+        if not operand.is_plain or kinds[0] != kinds[1]:
             raise DeclinedError
         return [operand.values, operand.scale, operand.zero]
-
-    def _like(self, operand: Integers, result: Integers) -> Integers:
-        """A constant of int8 as uint8 where the result is."""
-        kinds = operand.values.dtype, result.values.dtype
-        if known_constant(operand.values) is None or not operand.is_plain or kinds != BYTE_TYPES:
-            return operand
-        return operand._replace(values=self._reader.shifted(operand.values), zero=self._reader.shifted(operand.zero))
 
     def _alike(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
         if unit.early and found.operands[slot] is None:
@@ -426,10 +420,20 @@ class _Fusing:
         kept += [ir.convenience.convert_attribute(name, value) for name, value in said.items() if value is not None]
         squeezed = unit.squeezed(found.operator)
         if squeezed:
-            before = ir.Node(domain, op_type, inputs, kept, outputs=[self._unsqueezed(end, squeezed)], name=node.name)
+            given = end.outputs[0]
+            dims: list[int | ir.SymbolicDim] = list(given.shape or ())
+            for axis in squeezed:
+                dims.insert(axis, 1)
+            shape = None if given.shape is None else ir.Shape(dims)
+            whole = ir.Value(name=self.names.unique(f"{given.name}/kept"), type=given.type, shape=shape)
+            stands_for(whole, given)
             assert end.graph is not None
-            end.graph.insert_before(end, before)
-            self._turn(end, "", "Squeeze", *self._axes(before.outputs[0], squeezed))
+            end.graph.insert_before(end, ir.Node(domain, op_type, inputs, kept, outputs=[whole], name=node.name))
+            if self.model.opset_imports.get("", 1) < AXES_AS_INPUT:
+                self._turn(end, "", "Squeeze", [whole], [ir.AttrInt64s("axes", list(squeezed))])
+            else:
+                axes = self.constants.new(f"{whole.name}/axes", np.array(squeezed, np.int64))
+                self._turn(end, "", "Squeeze", [whole, axes], [])
         else:
             self._turn(end, domain, op_type, inputs, kept)
             end.name = node.name or end.name
@@ -448,23 +452,6 @@ class _Fusing:
         end.resize_inputs(len(inputs))
         for slot, read in enumerate(inputs):
             end.replace_input_with(slot, read)
-
-    def _unsqueezed(self, end: ir.Node, axes: Sequence[int]) -> ir.Value:
-        """What a unit gives, before a Squeeze takes axes from it."""
-        given = end.outputs[0]
-        dims: list[int | ir.SymbolicDim] = list(given.shape or ())
-        for axis in axes:
-            dims.insert(axis, 1)
-        shape = None if given.shape is None else ir.Shape(dims)
-        kept = ir.Value(name=self.names.unique(f"{given.name}/kept"), type=given.type, shape=shape)
-        stands_for(kept, given)
-        return kept
-
-    def _axes(self, value: ir.Value, axes: Sequence[int]) -> tuple[list[ir.Value | None], list[ir.Attr]]:
-        """Inputs and attributes of a Squeeze."""
-        if self.model.opset_imports.get("", 1) < AXES_AS_INPUT:
-            return [value], [ir.AttrInt64s("axes", list(axes))]
-        return [value, self.constants.new(f"{value.name}/axes", np.array(axes, np.int64))], []
 
 
 def _before(value: ir.Value | None, reader: ir.Node) -> ir.Node | None:

@@ -53,11 +53,9 @@ def _write(model: ir.Model, constants: Constants, erf: ir.Node) -> bool:
     if x is None or end is None or end.graph is None:
         return False
     model.opset_imports.setdefault(DOMAIN, 1)
-    y = end.outputs[0]
     end.domain, end.op_type, end.version = DOMAIN, "Gelu", None
     end.resize_inputs(1)
     end.replace_input_with(0, x)
-    assert y.producer() is end
     return True
 
 
@@ -84,7 +82,15 @@ def _end(constants: Constants, erf: ir.Node, x: ir.Value) -> ir.Node | None:
     product = only_reader(raised)
     if product is None or product.op_type not in PRODUCT:
         return None
-    if any(_is_half_of(constants, value, x) for value in product.inputs):
+    factors = [value.producer() for value in product.inputs if value is not None]
+    if any(
+        node is not None
+        and node.op_type in PRODUCT
+        and not node.domain
+        and x in node.inputs
+        and _has_number(constants, node, 0.5)
+        for node in factors
+    ):
         return product
     last = only_reader(product)
     if last is None or last.op_type not in PRODUCT:
@@ -92,17 +98,6 @@ def _end(constants: Constants, erf: ir.Node, x: ir.Value) -> ir.Node | None:
     reads_x = [x in node.inputs for node in (product, last)]
     halves = [_has_number(constants, node, 0.5) for node in (product, last)]
     return last if reads_x in ([True, False], [False, True]) and halves == reads_x[::-1] else None
-
-
-def _is_half_of(constants: Constants, value: ir.Value | None, x: ir.Value) -> bool:
-    node = None if value is None else value.producer()
-    return (
-        node is not None
-        and node.op_type in PRODUCT
-        and not node.domain
-        and x in node.inputs
-        and _has_number(constants, node, 0.5)
-    )
 
 
 def _has_number(constants: Constants, node: ir.Node, number: float) -> bool:
@@ -223,14 +218,20 @@ def layer_normalized(
             factor = pieces.factor(index, x)
             if factor is None or not _is_of_rows(op, op.tensors.subgraph.tensors[x], pieces.count):
                 continue
-            if pieces.is_shift(shift, index, factor.mean):
-                _replace(op, pieces, x, factor, None, write)
-                return True
-            for inner, beta in _both(pieces.made(shift, "ADD")):
-                row = pieces.row(beta)
-                if row is not None and pieces.is_shift(inner, index, factor.mean):
-                    _replace(op, pieces, x, factor, row, write)
-                    return True
+            beta = None
+            if not pieces.is_shift(shift, index, factor.mean):
+                sums = _both(pieces.made(shift, "ADD"))
+                rows = (pieces.row(other) for inner, other in sums if pieces.is_shift(inner, index, factor.mean))
+                beta = next((row for row in rows if row is not None), None)
+                if beta is None:
+                    continue
+            for operator in pieces.found:
+                op.spare(operator)
+            gamma = np.ones(pieces.count, np.float32) if factor.gamma is None else vector(factor.gamma)
+            constants = [gamma] if beta is None else [gamma, vector(beta)]
+            y = write(op, op.tensors.value(op.tensors.subgraph.tensors[x]), constants, factor.epsilon)
+            op.result(y, fused=op.options.fused_activation_function)
+            return True
     return False
 
 
@@ -240,15 +241,6 @@ def _is_of_rows(op: Operation, tensor: Tensor, count: int) -> bool:
         return False
     shape = dims(op.tensors.value(tensor))
     return len(shape) == RANK and shape[-1] == count and sum(not isinstance(d, int) for d in shape) < 2
-
-
-def _replace(op: Operation, pieces: _Pieces, x: int, factor: _Factor, beta: Tensor | None, write: Write) -> None:
-    for operator in pieces.found:
-        op.spare(operator)
-    gamma = np.ones(pieces.count, np.float32) if factor.gamma is None else vector(factor.gamma)
-    constants = [gamma] if beta is None else [gamma, vector(beta)]
-    y = write(op, op.tensors.value(op.tensors.subgraph.tensors[x]), constants, factor.epsilon)
-    op.result(y, fused=op.options.fused_activation_function)
 
 
 def normalization(op: Operation, x: ir.Value, constants: Sequence[npt.NDArray[np.float32]], epsilon: float) -> ir.Value:

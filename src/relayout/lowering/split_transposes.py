@@ -38,7 +38,9 @@ def in_two_steps(
     steps, known = _Steps(Constants(model)), Facts()
     moving = ((node, known.of(operator_of(model, node))) for node in list(all_nodes(model.graph)))
     divided = [node for node, fact in moving if isinstance(fact, Permuted) and steps.divide(node, fact.perm, least)]
-    return len(divided), sum(_bytes(node.outputs[0]) for node in divided)
+    values = [node.outputs[0] for node in divided]
+    sizes = (prod(each.shape.numpy()) * each.dtype.itemsize for each in values if each.shape and each.dtype)
+    return len(divided), int(sum(sizes))
 
 
 @dataclass
@@ -87,8 +89,3 @@ class _Steps:
 
     def _constant(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
         return self.constants.new(f"{value.name}/shape", np.array(shape, np.int64))
-
-
-def _bytes(value: ir.Value) -> int:
-    assert value.shape is not None
-    return 0 if value.dtype is None else int(prod(value.shape.numpy()) * value.dtype.itemsize)

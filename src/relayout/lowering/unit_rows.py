@@ -53,50 +53,36 @@ def _weights(unit: QuantizedUnit) -> Iterator[Quantization]:
             yield operand
 
 
-def _has_power_of_two(quantization: Quantization) -> bool:
-    scales = _scales(quantization)
-    return scales is not None and bool((np.frexp(scales)[0] == 0.5).all())
+def _are_powers_of_two(unit: QuantizedUnit) -> bool:
+    scales = [_scales(each) for each in (*unit.operands, *unit.results) if each is not None]
+    return all(each is not None and (np.frexp(each)[0] == 0.5).all() for each in scales)
 
 
-def _has_one_scale(quantization: Quantization) -> bool:
-    scales = _scales(quantization)
-    return scales is not None and scales.size == 1
-
-
-def _all_quantizations(unit: QuantizedUnit) -> Iterator[Quantization]:
-    yield from (operand for operand in unit.operands if operand is not None)
-    yield from unit.results
-
-
-def _is_alike(one: Quantization, other: Quantization) -> bool:
-    scales, others = _scales(one), _scales(other)
-    if scales is None or others is None or one.dtype != other.dtype:
-        return False
-    zeros = [0 if each.zero_point is None else each.zero_point.numpy() for each in (one, other)]
-    return np.array_equal(scales, others) and np.array_equal(np.ravel(zeros[0]), np.ravel(zeros[1]))
-
-
-def _all_alike(unit: QuantizedUnit) -> bool:
-    first, *others = unit.activations
-    return all(_is_alike(first, other) for other in others)
+def _meaning(quantization: Quantization) -> tuple[object, ...] | None:
+    """Return the type, the scales and the zero points of integers; None where the scales are computed."""
+    scales, zero = _scales(quantization), quantization.zero_point
+    zeros = (0,) if zero is None else np.ravel(zero.numpy()).tolist()
+    return None if scales is None else (quantization.dtype, *scales.tolist(), *zeros)
 
 
 SYMMETRIC_ACTIVATIONS = of_units(
     "activations with zero points of 0", lambda unit: all(map(_is_symmetric, unit.activations))
 )
 SYMMETRIC_WEIGHTS = of_units("weights with zero points of 0", lambda unit: all(map(_is_symmetric, _weights(unit))))
-PER_TENSOR_WEIGHTS = of_units("weights with one scale", lambda unit: all(map(_has_one_scale, _weights(unit))))
-POWER_OF_TWO_SCALES = of_units(
-    "scales that are powers of two", lambda unit: all(map(_has_power_of_two, _all_quantizations(unit)))
+PER_TENSOR_WEIGHTS = of_units(
+    "weights with one scale",
+    lambda unit: all(each.scale is not None and each.scale.size == 1 for each in _weights(unit)),
 )
-SAME_SCALES = of_units("operands and results with one scale and zero point", _all_alike)
+POWER_OF_TWO_SCALES = of_units("scales that are powers of two", _are_powers_of_two)
+SAME_SCALES = of_units(
+    "operands and results with one scale and zero point",
+    lambda unit: len(meanings := {_meaning(each) for each in unit.activations}) == 1 and None not in meanings,
+)
 
 
 def _has_no_raw_integers(operator: Operator) -> bool:
     value = operator.node.inputs[0] if operator.node.inputs else None
-    if value is None or value.dtype is None or value.dtype.name not in ("INT8", "UINT8"):
-        return True
-    return unit_of(operator.node) is not None
+    return value is None or value.dtype not in BYTE_TYPES or unit_of(operator.node) is not None
 
 
 NO_RAW_INTEGERS = Condition("integers of 8 bits only in quantized units", _has_no_raw_integers)
@@ -155,14 +141,6 @@ LARGEST_WEIGHT, LARGEST_BIAS = 127, 2**30
 _OPERAND = re.compile(r"y|\d+[=wbq.]?|\*[=.]?")
 
 
-def _same(_: Operator) -> Mapping[str, Attribute | None]:
-    return {}
-
-
-def _none(_: Operator) -> tuple[int, ...]:
-    return ()
-
-
 _UNIT = {
     "op_types": arguments.WORDS,
     "written": arguments.TEXT,
@@ -208,8 +186,8 @@ class Unit:
     limits: tuple[Condition, ...] = ()
     ranks: tuple[int, ...] = ()
     types: tuple[str, ...] = BYTES
-    attributes: Callable[[Operator], Mapping[str, Attribute | None]] = _same
-    squeezed: Callable[[Operator], tuple[int, ...]] = _none
+    attributes: Callable[[Operator], Mapping[str, Attribute | None]] = lambda _: {}
+    squeezed: Callable[[Operator], tuple[int, ...]] = lambda _: ()
     affine: bool = False
     early: bool = False
     reals: bool = False
@@ -275,9 +253,8 @@ def vanishes(operator: Operator, scale: float, zero: int, ends: tuple[int, int])
 
 
 def _normalize(operator: Operator, given: Sequence[Reals]) -> Reals:
-    x, scale, bias, mean, variance = given
-    shape = (1, -1, *(1,) * (x.ndim - 2))
-    scale, bias, mean, variance = (each.reshape(shape) for each in (scale, bias, mean, variance))
+    x, *parameters = given
+    scale, bias, mean, variance = (each.reshape(1, -1, *(1,) * (x.ndim - 2)) for each in parameters)
     epsilon = operator.node.attributes.get_float("epsilon", 1e-5)
     normal: Reals = (x - mean) / np.sqrt(variance + epsilon) * scale + bias
     return normal

@@ -7,6 +7,7 @@ nothing is known here of the order in which it is written. What differs in anyth
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class Cell(NamedTuple):
     op_type: str
     gates: str
     functions: Mapping[str, str]
-    equations: Callable[[AtomTable], Mapping[str, Poly]]
+    equations: "Callable[[_Equations], Mapping[str, Poly]]"
     before: bool | None = None  # of a GRU: whether r meets H before a matrix does
     steady: bool = True
     """Whether gates keep its results near those of rows that are rounded: without, each step adds to the distance."""
@@ -89,24 +90,21 @@ class _Equations:
         return self.over_x(gate) + self.over(self.h, gate)
 
 
-def _gru(table: AtomTable, *, before: bool) -> Mapping[str, Poly]:
+def _gru(e: _Equations, *, before: bool) -> Mapping[str, Poly]:
     """`H' = (1 - z) n + z H`, where r meets H's product with a matrix, or H itself `before` that."""
-    e = _Equations(table)
     z, r = (e.apply("f", e.gate(gate)) for gate in "zr")
     hidden = r * (e.over(e.h, "h") + e.bias("Rh")) if not before else e.over(r * e.h, "h")
     n = e.apply("g", e.over_x("h") + hidden)
     return {H: (e.one - z) * n + z * e.h}
 
 
-def _rnn(table: AtomTable) -> Mapping[str, Poly]:
+def _rnn(e: _Equations) -> Mapping[str, Poly]:
     """`H' = f(x W + H R)`."""
-    e = _Equations(table)
     return {H: e.apply("f", e.gate("i"))}
 
 
-def _lstm(table: AtomTable) -> Mapping[str, Poly]:
+def _lstm(e: _Equations) -> Mapping[str, Poly]:
     """`C' = f C + i g(...)`, `H' = o h(C')`."""
-    e = _Equations(table)
     i, o, f = (e.apply("f", e.gate(gate)) for gate in "iof")
     c = f * e.c + i * e.apply("g", e.gate("c"))
     return {C: c, H: o * e.apply("h", c)}
@@ -114,8 +112,7 @@ def _lstm(table: AtomTable) -> Mapping[str, Poly]:
 
 _GATED, _LONG = {"f": "Sigmoid", "g": "Tanh"}, {"f": "Sigmoid", "g": "Tanh", "h": "Tanh"}
 CELLS = (
-    Cell("GRU", "zrh", _GATED, lambda table: _gru(table, before=False), before=False),
-    Cell("GRU", "zrh", _GATED, lambda table: _gru(table, before=True), before=True),
+    *(Cell("GRU", "zrh", _GATED, partial(_gru, before=before), before=before) for before in (False, True)),
     Cell("LSTM", "iofc", _LONG, _lstm),
     Cell("RNN", "i", {"f": "Tanh"}, _rnn, steady=False),
 )
@@ -223,7 +220,7 @@ class _Found(NamedTuple):
 def _fits(cell: Cell, reading: Reading, lasts: Sequence[Poly], rounds: Round, is_better: IsBetter) -> Iterator[_Found]:
     """The ways in which a body is a cell, with states and rows of shapes that fit."""
     table = reading.table
-    equations, matching = cell.equations(table), _Matching(table)
+    equations, matching = cell.equations(_Equations(table)), _Matching(table)
     for chosen in permutations(range(min(len(lasts), MOST_STATES)), len(equations)):
         places = dict(zip(equations, chosen, strict=True))
         ways: list[Bound] = [{}]
@@ -266,7 +263,7 @@ class _Writing:
         if not isinstance(units, int):
             raise TypeError("a state of no known width")
         w, r = (unsqueeze(op, self._matrices(kind), [0]) for kind in "WR")
-        begun = [self._begun(name) for name in (H, C) if name in found.places]
+        begun = [self._begun(rounds.firsts[found.places[name]]) for name in (H, C) if name in found.places]
         functions = [self._function(name) for name in cell.functions]
         slopes = [slope for _, slope in functions if slope is not None]
         y, *ends = op.emit_all(
@@ -291,9 +288,8 @@ class _Writing:
             case other:
                 raise TypeError(f"{name} is {other}")
 
-    def _begun(self, name: str) -> ir.Value | None:
+    def _begun(self, first: ir.Value) -> ir.Value | None:
         """The state before the first round, None for zeros."""
-        first = self.rounds.firsts[self.found.places[name]]
         row = known_row(first)
         return None if row is not None and not row.any() else unsqueeze(self.op, first, [0])
 

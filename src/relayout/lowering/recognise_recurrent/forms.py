@@ -347,16 +347,11 @@ class Reading:
         return ((width, form[0][1]),) if single else form
 
 
-def _plain(node: ir.Node, **wanted: float) -> None:
-    """Refuse attributes that are other than these."""
-    for name, number in wanted.items():
+def _gemm(reading: Reading, node: ir.Node) -> list[Form]:
+    for name, number in (("alpha", 1), ("beta", 1), ("transA", 0)):
         attribute = node.attributes.get(name)
         if attribute is not None and attribute.value != number:
             raise Formless
-
-
-def _gemm(reading: Reading, node: ir.Node) -> list[Form]:
-    _plain(node, alpha=1, beta=1, transA=0)
     turned = node.attributes.get("transB")
     form = reading.weighed(reading.form(node.inputs[0]), node.inputs[1], turned=bool(turned and turned.as_int()))
     bias = node.inputs[2] if len(node.inputs) > 2 else None
@@ -367,17 +362,9 @@ def _gemm(reading: Reading, node: ir.Node) -> list[Form]:
     return [reading.combined(form, reading.form(bias), Poly.__add__)]
 
 
-def _matmul(reading: Reading, node: ir.Node) -> list[Form]:
-    return [reading.weighed(reading.form(node.inputs[0]), node.inputs[1], turned=False)]
-
-
 def _function(reading: Reading, node: ir.Node) -> list[Form]:
     form = reading.form(node.inputs[0])
     return [tuple((width, reading.table.of(Applied((node.op_type, None), poly))) for width, poly in form)]
-
-
-def _relu(reading: Reading, node: ir.Node) -> list[Form]:
-    return [reading.clamped(node.inputs[0], 0.0, math.inf)]
 
 
 def _clip(reading: Reading, node: ir.Node) -> list[Form]:
@@ -444,7 +431,7 @@ def _split(reading: Reading, node: ir.Node) -> list[Form]:
 def _slice(reading: Reading, node: ir.Node) -> list[Form]:
     """Some columns: axes whose extent stays are whole, since steps are 1."""
     source, (result,) = node.inputs[0], node.outputs
-    bounds = [_integers(value) for value in node.inputs[1:]]
+    bounds = [v.const_value.numpy().reshape(-1).tolist() for v in node.inputs[1:] if v and v.const_value is not None]
     if source is None or len(bounds) != 4 or any(step != 1 for step in bounds[3]):
         raise Formless
     shape, extents = dims(source), dims(result)
@@ -457,26 +444,17 @@ def _slice(reading: Reading, node: ir.Node) -> list[Form]:
     return [reading.part(reading.form(source), start, start + left)]
 
 
-def _integers(value: ir.Value | None) -> list[int]:
-    if value is None or value.const_value is None:
-        raise Formless
-    return [int(number) for number in value.const_value.numpy().reshape(-1)]
-
-
 _RULES: dict[str, Callable[[Reading, ir.Node], list[Form]]] = {
     "Add": lambda reading, node: reading.both(node, Poly.__add__),
     "Sub": lambda reading, node: reading.both(node, Poly.__sub__),
     "Mul": lambda reading, node: reading.both(node, Poly.__mul__),
     "Gemm": _gemm,
-    "MatMul": _matmul,
-    "Identity": _moved,
-    "Reshape": _moved,
-    "Squeeze": _moved,
-    "Unsqueeze": _moved,
+    "MatMul": lambda reading, node: [reading.weighed(reading.form(node.inputs[0]), node.inputs[1], turned=False)],
+    **dict.fromkeys(("Identity", "Reshape", "Squeeze", "Unsqueeze"), _moved),
     "Concat": _concat,
     "Split": _split,
     "Slice": _slice,
-    "Relu": _relu,
+    "Relu": lambda reading, node: [reading.clamped(node.inputs[0], 0.0, math.inf)],
     "Clip": _clip,
     "Max": partial(_end, least=True),
     "Min": partial(_end, least=False),

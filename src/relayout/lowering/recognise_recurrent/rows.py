@@ -47,6 +47,7 @@ NOW, NEXT = "now", "next"  # a counter in this round, and in the next one
 SET_ITEM, GET_ITEM = (f"CUSTOM FlexTensorList{name}Item" for name in ("Set", "Get"))
 """How TensorFlow writes and reads a row of a list (see `lists`)."""
 
+UPDATE = "DYNAMIC_UPDATE_SLICE"
 _INDICES = (TensorType.INT32, TensorType.INT64)
 
 
@@ -123,8 +124,10 @@ class Rounds:
             if len(operator.inputs) < 2 or not _picks_a_row(operator):
                 continue
             whole, index = operator.inputs[:2]
-            if self._meaning(index) == [NOW] and self._is_untouched(whole):
-                position, tensors = self.body.inputs.index(whole), self.body.tensors
+            body, tensors = self.body, self.body.tensors
+            # What it is a row of is an operand that is the same in every round.
+            position = body.inputs.index(whole) if whole in body.inputs else -1
+            if self._meaning(index) == [NOW] and position >= 0 and body.outputs[position] == whole:
                 alike = tensors[whole].quantization is None and tensors[operator.outputs[0]].quantization is None
                 if alike and not tensors[index].shape and dims(self.given[position])[:1] == (self.count,):
                     found[operator.outputs[0]] = position
@@ -145,24 +148,14 @@ class Rounds:
         maker = self.flow.producer(after)
         if maker is None or self.flow.readers(after) or self.body.outputs.count(after) != 1:
             return None
-        writers = {
-            SET_ITEM: self._row_of_item,
-            "DYNAMIC_UPDATE_SLICE": self._row_of_update,
-            "CONCATENATION": self._row_between,
-        }
-        if maker.name not in writers or len(maker.inputs) != 3:
+        if len(maker.inputs) != 3:
             return None
-        return writers[maker.name](maker, whole)
-
-    def _row_of_item(self, maker: Operator, whole: int) -> int | None:
-        items, place, row = maker.inputs
-        alone = list(self.flow.readers(whole)) == [maker]
-        return row if alone and items == whole and self._meaning(place) == [NOW] else None
-
-    def _row_of_update(self, maker: Operator, whole: int) -> int | None:
-        updated, row, begin = maker.inputs
-        if list(self.flow.readers(whole)) != [maker] or updated != whole:
+        if maker.name == "CONCATENATION":
+            return self._row_between(maker, whole)
+        listed, *rest = maker.inputs
+        if maker.name not in (SET_ITEM, UPDATE) or listed != whole or list(self.flow.readers(whole)) != [maker]:
             return None
+        row, begin = rest if maker.name == UPDATE else rest[::-1]
         place = self._meaning(begin)
         return row if place is not None and place[0] == NOW and not any(place[1:]) else None
 
@@ -208,11 +201,6 @@ class Rounds:
         known = [part for part in parts if part is not None]
         return [v for part in known for v in part] if len(known) == len(parts) and len(tensor.shape) == 1 else None
 
-    def _is_untouched(self, index: int) -> bool:
-        """Return whether a tensor is an operand that is the same in every round."""
-        body = self.body
-        return index in body.inputs and body.outputs[body.inputs.index(index)] == index
-
     def _is_fused(self, operator: Operator) -> bool:
         return bool(options_of(operator).fused_activation_function)
 
@@ -232,7 +220,7 @@ def _number(tensor: Tensor) -> int | None:
 
 
 _PURE = frozenset(  # operators that go where nothing reads them
-    ("ADD", "CONCATENATION", "DYNAMIC_UPDATE_SLICE", "GATHER", "PACK", "RESHAPE", "SLICE", SET_ITEM, GET_ITEM)
+    ("ADD", "CONCATENATION", UPDATE, "GATHER", "PACK", "RESHAPE", "SLICE", SET_ITEM, GET_ITEM)
 )
 
 
@@ -365,7 +353,17 @@ class _Writing:
             return wider and self._written_with(states, picked, kept, still, outside)
         op.builder.nodes += outside
         body = NodeBody(op, found.nodes).graph([*found.states, *found.rows], [*found.lasts, *found.results], "rows")
-        self._emit(states, picked, body, found)
+        shapes: list[Dims] = [*map(dims, found.lasts), *((self.rounds.count, *dims(v)) for v in found.results)]
+        types = [v.dtype or ir.DataType.FLOAT for v in (*found.lasts, *found.results)]
+        values = op.builder.emit(
+            "Scan",
+            [*found.firsts, *found.wholes],
+            [(op.hint("scan"), dtype, shape) for dtype, shape in zip(types, shapes, strict=True)],
+            source=op.source,
+            body=body,
+            num_scan_inputs=len(picked),
+        )
+        self._hand_over(states, picked, values)
         return True
 
     def _gives_wider(self, states: Sequence[int], lasts: Sequence[ir.Value], outside: list[ir.Node]) -> bool:
@@ -419,20 +417,6 @@ class _Writing:
         return len(dims(new)) == len(whole) and all(
             a == b or not isinstance(b, int) for a, b in zip(dims(new), whole, strict=True)
         )
-
-    def _emit(self, states: Sequence[int], picked: Mapping[int, ir.Value], body: ir.Graph, found: Round) -> None:
-        op, count = self.op, self.rounds.count
-        shapes: list[Dims] = [*map(dims, found.lasts), *((count, *dims(v)) for v in found.results)]
-        types = [v.dtype or ir.DataType.FLOAT for v in (*found.lasts, *found.results)]
-        values = op.builder.emit(
-            "Scan",
-            [*found.firsts, *picked.values()],
-            [(op.hint("scan"), dtype, shape) for dtype, shape in zip(types, shapes, strict=True)],
-            source=op.source,
-            body=body,
-            num_scan_inputs=len(picked),
-        )
-        self._hand_over(states, picked, values)
 
     def _hand_over(self, states: Sequence[int], picked: Mapping[int, ir.Value], values: Sequence[ir.Value]) -> None:
         """Hand over last states and lists of rows, and how many rounds there were."""

@@ -71,13 +71,19 @@ def split_large_window(before: Insertion) -> bool:
         parts = list(_neighbouring(before, windows))
     else:
         return False
+    _write_sum(before, parts)
+    return True
+
+
+def _write_sum(before: Insertion, parts: Sequence[_Part]) -> None:
+    """Write the parts and their sum; the first part has the bias."""
     node = before.node
     (_, _, *bias), (result,) = node.inputs, node.outputs
     if unit_of(node) is not None and bias and (numbers := stored_reals(bias[0])) is not None:
         bias = [before.constant(numbers.astype(np.float32), f"{result.name}/bias")]
     own = {name: each for name, each in node.attributes.items() if name != "auto_pad"}
     total: ir.Value | None = None
-    for number, part in enumerate(parts):  # the first part has the bias
+    for number, part in enumerate(parts):
         name = f"{result.name}/part_{number}"
         kernel = before.constant(np.ascontiguousarray(part.kernel), f"{name}/kernel")
         attributes = {**own, **part.attributes, "kernel_shape": [*part.kernel.shape[1:-1]]}
@@ -86,7 +92,6 @@ def split_large_window(before: Insertion) -> bool:
         total = one if total is None else before.add("Add", [total, one], result.shape, result.type)
     assert total is not None
     before.replace(total)
-    return True
 
 
 def _windows(node: ir.Node) -> list[_Window]:
