@@ -321,8 +321,7 @@ class _Padding:
                 node.attributes.add(ir.AttrInt64("group", groups + given))
         for value, count in more.items():
             dims = list(value.shape or ())
-            assert isinstance(channels := dims[CHANNELS], int)
-            dims[CHANNELS] = channels + count
+            dims[CHANNELS] = count + dims[CHANNELS]
             value.shape = ir.Shape(dims)
             stands_for(value, value)
             value.name = self.constants.names.unique(f"{value.name}/padded")

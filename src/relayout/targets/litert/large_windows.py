@@ -75,25 +75,6 @@ def split_large_window(before: Insertion) -> bool:
     return True
 
 
-def _write_sum(before: Insertion, parts: Sequence[_Part]) -> None:
-    """Write the parts and their sum; the first part has the bias."""
-    node = before.node
-    (_, _, *bias), (result,) = node.inputs, node.outputs
-    if unit_of(node) is not None and bias and (numbers := stored_reals(bias[0])) is not None:
-        bias = [before.constant(numbers.astype(np.float32), f"{result.name}/bias")]
-    own = {name: each for name, each in node.attributes.items() if name != "auto_pad"}
-    total: ir.Value | None = None
-    for number, part in enumerate(parts):
-        name = f"{result.name}/part_{number}"
-        kernel = before.constant(np.ascontiguousarray(part.kernel), f"{name}/kernel")
-        attributes = {**own, **part.attributes, "kernel_shape": [*part.kernel.shape[1:-1]]}
-        inputs = [part.image, kernel, *(bias if total is None else [])]
-        one = before.add(node.op_type, inputs, result.shape, result.type, attributes, domain=node.domain, name=name)
-        total = one if total is None else before.add("Add", [total, one], result.shape, result.type)
-    assert total is not None
-    before.replace(total)
-
-
 def _windows(node: ir.Node) -> list[_Window]:
     """Return the axes of space of a convolution by constants, of real numbers or of bytes; none of any other."""
     (image, kernel), result = node.inputs[:2], node.outputs[0]
@@ -189,3 +170,22 @@ def _from(
         axis: (place, place + length) for axis, (place, length) in enumerate(zip(places, lengths, strict=True), 1)
     }
     return before.part(image, bounds, f"{before.node.outputs[0].name}/from_{'_'.join(map(str, places))}")
+
+
+def _write_sum(before: Insertion, parts: Sequence[_Part]) -> None:
+    """Write the parts and their sum; the first part has the bias."""
+    node = before.node
+    (_, _, *bias), (result,) = node.inputs, node.outputs
+    if unit_of(node) is not None and bias and (numbers := stored_reals(bias[0])) is not None:
+        bias = [before.constant(numbers.astype(np.float32), f"{result.name}/bias")]
+    own = {name: each for name, each in node.attributes.items() if name != "auto_pad"}
+    total: ir.Value | None = None
+    for number, part in enumerate(parts):
+        name = f"{result.name}/part_{number}"
+        kernel = before.constant(np.ascontiguousarray(part.kernel), f"{name}/kernel")
+        attributes = {**own, **part.attributes, "kernel_shape": [*part.kernel.shape[1:-1]]}
+        inputs = [part.image, kernel, *(bias if total is None else [])]
+        one = before.add(node.op_type, inputs, result.shape, result.type, attributes, domain=node.domain, name=name)
+        total = one if total is None else before.add("Add", [total, one], result.shape, result.type)
+    assert total is not None
+    before.replace(total)
