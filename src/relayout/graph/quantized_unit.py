@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
+from relayout.graph.domains import CONVOLUTION, RESIZE
+
 DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
 EPILOGUES = frozenset({"Relu", "Clip"})
 """Activations that a kernel applies to its accumulators, or that the range of the result's integers implies."""
@@ -26,9 +28,9 @@ FLOATS = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataT
 FLOAT_PARAMETERS: Mapping[str, frozenset[int]] = {
     "BatchNormalization": frozenset({1, 2, 3, 4}),
     **dict.fromkeys(
-        ("Clip", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "Resize"), frozenset({1, 2})
+        ["Clip", "GroupNormalization", "InstanceNormalization", "LayerNormalization", RESIZE], frozenset({1, 2})
     ),
-    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm", "Pad"), frozenset({2})),
+    **dict.fromkeys([CONVOLUTION, "ConvTranspose", "Gemm", "Pad"], frozenset({2})),
     "Pow": frozenset({1}),
 }
 """Operator -> the inputs that may be real constants in a unit: bounds, scales of an image, a bias, an exponent."""

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.domains import CONVOLUTION
 from relayout.layout.normalization import Normalization
 from relayout.lowering.constants import Constants
 from relayout.lowering.fuse_epilogue import Fusion, only_reader
@@ -28,8 +29,7 @@ from relayout.rules.facts import kernel_axes, operator_of
 #
 # Zeros that a convolution puts around its image are means of raw numbers, not zeros. Such a convolution keeps its Sub.
 
-FOLDS = frozenset({"Conv"})  # operators whose kernel takes a scale and a mean of what they read
-CHANNELS = 1  # the axis of a Conv's channels
+CHANNELS = 1  # the axis of the channels that a convolution reads
 
 
 class _Reader(NamedTuple):
@@ -99,7 +99,7 @@ def _readers(
 
 
 def _reader(constants: Constants, node: ir.Node, axis: int | None) -> _Reader | None:
-    if node.op_type not in FOLDS or node.domain not in ("", "ai.onnx") or axis not in (None, CHANNELS):
+    if node.op_type != CONVOLUTION or node.domain not in ("", "ai.onnx") or axis not in (None, CHANNELS):
         return None
     known = [constants.array(each) for each in node.inputs[1:] if each is not None]
     image = node.inputs[0]

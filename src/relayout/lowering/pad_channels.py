@@ -120,10 +120,9 @@ class _Joining:
                 if value is not None and (value in self.joined) != (groups is not None):
                     node.replace_input_with(slot, self._as(value, groups, node, graph))
             for (output, slot), groups in wanted.items():
-                value = node.outputs[slot]
-                if output and value.shape is not None:
-                    self.shapes[value] = tuple(_dims(value.shape))
-                    value.shape = _joined(value.shape, groups)
+                if output and (shape := node.outputs[slot].shape) is not None:
+                    self.shapes[node.outputs[slot]] = tuple(_dims(shape))
+                    node.outputs[slot].shape = _joined(shape, groups)
         for slot, value in enumerate(graph.outputs):
             if value in self.joined:  # it keeps its shape and its name
                 node = self._reshape(value, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from relayout.graph.domains import INTERNAL_NHWC
+from relayout.graph.domains import CONVOLUTION, INTERNAL_NHWC
 from relayout.layout import Layout
 from relayout.rules.layouts import Laid, fitted
 from relayout.rules.operator import Operator
@@ -22,8 +22,8 @@ OPERATORS = frozenset(
     " GridSample InstanceNormalization LRN LpPool MaxPool QLinearConv SpaceToDepth".split()
 )
 """Operators of the standard that are there under their own names; of those that are not here nothing is known."""
-ACTIVATED = {"Conv": ("com.microsoft", "FusedConv")}  # operator -> what it is where it has taken in an activation
-OPERANDS = {"Conv": 3}
+ACTIVATED = {CONVOLUTION: ("com.microsoft", "FusedConv")}  # operator -> what it is where it has taken in an activation
+OPERANDS = {CONVOLUTION: 3}
 """Operator -> the most operands that it may have: what is added to a fused convolution's result has no known layout."""
 
 

@@ -84,11 +84,12 @@ _SIGNATURE = {
     **dict.fromkeys(("exchanged", "transposed"), _EXCHANGED),
     **dict.fromkeys(("broadcast", "with_reader", "with_maker", "freely", "unidirectional"), arguments.FLAG),
 }
+WRITTEN = arguments.instance(Written, "a Written, such as Written('vendor', 'Conv')")
 _VARIANT = {
     "inputs": _STORED,
     "outputs": _STORED,
     "name": arguments.TEXT,
-    "written": arguments.instance(Written, "a Written, such as Written('vendor', 'Conv')"),
+    "written": WRITTEN,
     **dict.fromkeys(("free", "follows", "exchanged", "costly"), arguments.FLAG),
 }
 _PERM = arguments.ArgumentKind(

@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from relayout.formats.onnx.evaluating import JOINING, MOST_ELEMENTS, SHAPE_ARITHMETIC, Evaluation
 from relayout.formats.onnx.shape_vectors import MOVES, Array
+from relayout.graph.domains import RESIZE
 from relayout.layout import Dim, Extent
 from relayout.rules import Operator
 from relayout.shapes.own_axes import slice_bounds
@@ -168,7 +169,7 @@ def affine_grid(operator: Operator, parts: Parts, place: Place) -> list[Change] 
 STATED: Mapping[tuple[str, str], State] = {
     ("", "AffineGrid"): affine_grid,
     ("", "Expand"): expand,
-    ("", "Resize"): resize,
+    ("", RESIZE): resize,
     ("", "Slice"): slice_,
 }
 """(domain, operator) -> how its constants are stated anew, by the opened axes of its result and a dimension that has

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from relayout.formats.onnx.evaluating import SLIDING
+from relayout.graph.domains import RESIZE
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import bodies, reads
 from relayout.layout import ONE, Extent
@@ -129,7 +130,7 @@ WINDOWS: Mapping[tuple[str, str], Callable[[Operator, str], WindowLength | None]
     **dict.fromkeys((("", name) for name in SLIDING), slid),
     ("", "ConvTranspose"): slid_back,
     ("", "DepthToSpace"): depth_to_space,
-    ("", "Resize"): resized,
+    ("", RESIZE): resized,
     ("", "SpaceToDepth"): space_to_depth,
 }
 """(domain, operator) -> what becomes of the length of one of its axes, by the letter of the operand."""

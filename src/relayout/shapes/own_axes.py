@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from relayout.graph.domains import RESIZE
 from relayout.layout import Extent
 from relayout.rules import Fact, Operator, Permuted, Regrouped, Signature, axis_letters, draws, normalized
 from relayout.shapes.parts import OpenedFactor, ways
@@ -153,7 +154,7 @@ def resized(operator: Operator, axis: int, _part: OpenedFactor) -> bool:
 REPEATED: Mapping[tuple[str, str], Callable[[Operator, int, OpenedFactor], bool]] = {
     ("", "ConstantOfShape"): lambda *_: True,
     ("", "Expand"): stretched,
-    ("", "Resize"): resized,
+    ("", RESIZE): resized,
     ("", "Tile"): tiled,
 }
 """(domain, operator) -> whether it repeats along an axis of its result, whatever its operand holds."""

@@ -24,6 +24,7 @@ from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, 
 from relayout.rules.layouts import laid_as, why_not
 from relayout.rules.registry import find
 from relayout.rules.users_functions import UsersFunction, is_users
+from relayout.rules.validation import WRITTEN
 from relayout.targets.portable import portable
 from relayout.targets.price_list import in_which_it_is_last, in_which_one_stays_last
 
@@ -141,7 +142,7 @@ _KERNEL = {
     "limits": arguments.several_of(Condition),
     "when": arguments.instance(Condition, "a Condition"),
     "domain": arguments.TEXT,
-    "written": arguments.instance(Written, "a Written, such as Written('vendor', 'Conv')"),
+    "written": WRITTEN,
     "trailing": arguments.TEXT,
     "keeps_last": arguments.FLAG,
 }

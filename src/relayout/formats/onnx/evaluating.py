@@ -23,6 +23,7 @@ from relayout.formats.onnx.shape_vectors import (
     object_vector,
     product_or_quotient,
 )
+from relayout.graph.domains import CONVOLUTION, RESIZE
 from relayout.layout import Extent
 
 # How much an operator would write, known from its operands before it runs: a short file can ask for any amount.
@@ -259,7 +260,7 @@ def _is_resized_otherwise(attributes: Attributes, version: int, slots: Sequence[
 OTHERWISE: dict[str, Callable[[Attributes, int, Sequence[Array | None]], bool]] = {
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), lambda _, version, __: version < EACH_AXIS),
     "LpNormalization": lambda attributes, *_: attributes.get("p", 2) == 1,  # it adds up negative numbers as they are
-    "Resize": _is_resized_otherwise,
+    RESIZE: _is_resized_otherwise,
     "RoiAlign": lambda _, version, __: version < CENTRES,
     "Unique": lambda attributes, *_: not attributes.get("sorted", 1),  # it sorts where indices are not asked for
     "Upsample": lambda *_: True,
@@ -331,7 +332,7 @@ FROM_EXTENTS = SHAPE_ARITHMETIC | frozenset(_NAMES.split())
 """Operators that are evaluated where extents, and not constants alone, are what they start from."""
 STARTS = frozenset(("ConstantOfShape", "Range", "Shape", "Size"))
 """Where values begin that follow from extents: masks, positions. Weights are not folded here."""
-SLIDING = frozenset(("AveragePool", "Conv", "ConvInteger", "LpPool", "MaxPool"))
+SLIDING = frozenset(["AveragePool", CONVOLUTION, "ConvInteger", "LpPool", "MaxPool"])
 """Operators that slide a window over the last axes of their first operand."""
 _NAMES = """
     Add And BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual Max Mean Min Mod Mul Or

@@ -9,6 +9,7 @@ import onnx
 
 from relayout.formats.onnx.evaluating import REDUCING, Evaluation
 from relayout.formats.onnx.shape_vectors import Array, Item, combine_items, item_of
+from relayout.graph.domains import RESIZING
 from relayout.layout import Extent, product
 
 RANGE_OPERANDS = 3
@@ -220,14 +221,13 @@ TOLD: dict[str, Callable[[Evaluation, onnx.NodeProto], list[Item]]] = {
     "Pad": padded,
     "Range": counted,
     "Reshape": reshaped,
-    "Resize": resized,
+    **dict.fromkeys(RESIZING, resized),
     **dict.fromkeys(REDUCING, reduced),
     "Slice": cut,
     "Split": parted,
     "Squeeze": lambda evaluation, node: _with_axes(evaluation, node, -1),
     "Tile": tiled,
     "Unsqueeze": lambda evaluation, node: _with_axes(evaluation, node, 1),
-    "Upsample": resized,
 }
 """Operators that read the extents of what they give, or where it is cut."""
 

@@ -38,45 +38,17 @@ COMPUTED = frozenset(
 NARROW = VIEWS | {"Cast"}
 """Operators whose results need not be stored: kernels read the constant before a Cast, and views of constants are
 re-laid as they are written."""
-KEPT = frozenset(
-    [
-        "DequantizeLinear",
-        "QuantizeLinear",
-        "RandomNormal",
-        "RandomUniform",
-        "RandomNormalLike",
-        "RandomUniformLike",
-        "Bernoulli",
-        "Multinomial",
-        "Dropout",
-        "If",
-        "Loop",
-        "Scan",
-        "SequenceMap",
-    ]
-)
+_NAMES = """
+    DequantizeLinear QuantizeLinear RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli
+    Multinomial Dropout If Loop Scan SequenceMap
+"""
+KEPT = frozenset(_NAMES.split())
 """Operators that are never computed here: what is read of them is their form, or each run gives something else."""
-GROWING = frozenset(
-    [
-        "ConstantOfShape",
-        "Expand",
-        "Tile",
-        "Range",
-        "Pad",
-        "Resize",
-        "Upsample",
-        "OneHot",
-        "EyeLike",
-        "MelWeightMatrix",
-        "HannWindow",
-        "HammingWindow",
-        "BlackmanWindow",
-        "CenterCropPad",
-        "AffineGrid",
-        "Col2Im",
-        "DFT",
-    ]
-)
+_NAMES = """
+    ConstantOfShape Expand Tile Range Pad Resize Upsample OneHot EyeLike MelWeightMatrix HannWindow HammingWindow
+    BlackmanWindow CenterCropPad AffineGrid Col2Im DFT
+"""
+GROWING = frozenset(_NAMES.split())
 """Operators whose results can be larger than their operands, also where shape inference does not know their extents:
 they are computed where they are known."""
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import onnx
 
 from relayout.formats.onnx.wire import all_nodes
-from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
+from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT, RESIZE
 
 WITH_ATTRIBUTE = ("QLinearAveragePool", "QLinearGlobalAveragePool")
 ATTRIBUTE = "channels_last"
@@ -55,7 +55,7 @@ def _name(node: onnx.NodeProto, constants: Mapping[str, list[int]]) -> None:
         kept = [attribute for attribute in node.attribute if attribute.name != ATTRIBUTE]
         del node.attribute[:]
         node.attribute.extend([*kept, onnx.helper.make_attribute(ATTRIBUTE, 1)])
-    elif node.op_type == "Resize" and _is_in_order(node, constants):
+    elif node.op_type == RESIZE and _is_in_order(node, constants):
         node.domain = ""
 
 

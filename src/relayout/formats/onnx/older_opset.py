@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
 from relayout.formats.onnx.checking import first_version, first_version_with, is_default, schema_of
+from relayout.graph.domains import RESIZE
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_nodes, take_over
 
@@ -290,7 +291,7 @@ ROWS: Mapping[str, Callable[[OlderModel, ir.Node], None]] = {
     "GroupNormalization": _always_newer,
     "Mod": _mod,
     "Pad": _pad,
-    "Resize": _resize,
+    RESIZE: _resize,
     "RoiAlign": _roi_align,
     "Split": _split,
 }

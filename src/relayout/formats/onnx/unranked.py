@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.onnx.inferring import infer_node
+from relayout.graph.domains import CONVOLUTION, RESIZE
 
 
 def _shape(node: ir.Node, slot: int) -> tuple[int | ir.SymbolicDim, ...] | None:
@@ -49,29 +50,23 @@ def _of_extents(slot: int, per_axis: int) -> Callable[[ir.Node], int | None]:
     return rank
 
 
+RECURRENT = ("GRU", "LSTM", "RNN")
 NEEDED: Mapping[str, tuple[Callable[[ir.Node], int | None], ...]] = {
-    "AveragePool": (_of_list("kernel_shape", 1, 2),),
-    "Conv": (_of_operand(1),),
-    "ConvTranspose": (_of_operand(1),),
-    "DepthToSpace": (lambda _: 4,),
-    "GRU": (lambda _: 3,),
+    **dict.fromkeys(["AveragePool", "MaxPool"], (_of_list("kernel_shape", 1, 2),)),
+    **dict.fromkeys([CONVOLUTION, "ConvTranspose"], (_of_operand(1),)),
+    **dict.fromkeys(["DepthToSpace", "SpaceToDepth"], (lambda _: 4,)),
+    **dict.fromkeys(RECURRENT, (lambda _: 3,)),
     "Gemm": (lambda _: 2,),
-    "LSTM": (lambda _: 3,),
-    "MaxPool": (_of_list("kernel_shape", 1, 2),),
     "Pad": (_of_list("pads", 2, 0), _of_extents(1, 2)),
     "QLinearConv": (_of_operand(3),),
-    "RNN": (lambda _: 3,),
-    "Resize": (_of_extents(2, 1), _of_extents(3, 1)),
-    "SpaceToDepth": (lambda _: 4,),
+    RESIZE: (_of_extents(2, 1), _of_extents(3, 1)),
     "Transpose": (_of_list("perm", 1, 0),),
 }
 """Operator -> what tells the rank of its first operand: the first of these that is known."""
 CHANNELS: Mapping[str, tuple[int, int, int]] = {
-    "Conv": (1, 1, 1),
+    CONVOLUTION: (1, 1, 1),
     "ConvTranspose": (1, 1, 0),
-    "GRU": (2, 1, 2),
-    "LSTM": (2, 1, 2),
-    "RNN": (2, 1, 2),
+    **dict.fromkeys(RECURRENT, (2, 1, 2)),
 }
 """Operator -> the axis of its first operand whose extent a weight tells, the weight, and its axis."""
 MOST = 64  # readers in a row that are asked
@@ -115,7 +110,7 @@ def _shape_of(value: ir.Value, version: int) -> ir.Shape | None:
 def _with_channels(node: ir.Node, rank: int) -> list[int | None]:
     """Return open extents, but for one that a weight tells."""
     axis, slot, of_weight = CHANNELS[node.op_type]
-    weights, groups = _shape(node, slot), node.attributes.get_int("group", 1) if node.op_type == "Conv" else 1
+    weights, groups = _shape(node, slot), node.attributes.get_int("group", 1) if node.op_type == CONVOLUTION else 1
     extent = weights[of_weight] if weights is not None and of_weight < len(weights) else None
     return [extent * groups if place == axis and isinstance(extent, int) else None for place in range(rank)]
 

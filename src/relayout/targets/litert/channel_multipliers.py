@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.domains import CONVOLUTION
 from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.lowering.conditions import DEPTHWISE, Condition
 from relayout.lowering.decomposition_rows import Expansion
@@ -70,7 +71,7 @@ def _one_by_one(operator: Operator, given: Constants) -> Sequence[Step]:
             if len(own) > 1:
                 steps.append(Step("DequantizeLinear", own, f"{part}_{slot}", {"axis": 0} if own[1].ndim else {}))
             operands.append(f"{part}_{slot}" if len(own) > 1 else own[0])
-        steps += rounded([Step("Conv", tuple(operands), part, attributes)], scale)
+        steps += rounded([Step(CONVOLUTION, tuple(operands), part, attributes)], scale)
     # Channels are split where they are the last axis: 0 says of the others that they stay, whatever their extents are.
     channels, rank = operator.int("group", 1), operator.rank() or 0
     last, first, stay = (0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1)), [0] * (rank - 1)
@@ -105,7 +106,7 @@ def _every(
 
 
 FAST_MULTIPLIER = Expansion(  # for LiteRT's CPU kernels alone
-    "Conv",
+    CONVOLUTION,
     (DEPTHWISE, Condition("few results for each of many channels", _is_faster)),
     _one_by_one,
     of_tflite=False,

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.domains import CONVOLUTION
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, Quantization, unit_of
 from relayout.lowering.conditions import Condition, attribute
 from relayout.lowering.decomposition_rows import Expansion
@@ -439,7 +440,7 @@ def _integer_steps(operator: Operator, given: Constants, channels: int, most: in
         f"{name} {'centred' if operator.has(slot + 2) else 'real'}" for slot, name in ((0, "image"), (1, "kernel"))
     ]
     if channels <= most:
-        yield Step("Conv", tuple(centred), "sums", attributes)
+        yield Step(CONVOLUTION, tuple(centred), "sums", attributes)
         yield Step("Cast", ("sums",), "integers", {"to": int(ir.DataType.INT32)})
         return
     total = ""
@@ -448,7 +449,7 @@ def _integer_steps(operator: Operator, given: Constants, channels: int, most: in
         parts = [f"{name} {begin}" for name in centred]
         for name, part in zip(centred, parts, strict=True):
             yield Step("Slice", (name, *ends), part)
-        yield Step("Conv", tuple(parts), f"sums {begin}", attributes)
+        yield Step(CONVOLUTION, tuple(parts), f"sums {begin}", attributes)
         yield Step("Cast", (f"sums {begin}",), f"integers {begin}", {"to": int(ir.DataType.INT32)})
         if total:
             yield Step("Add", (total, f"integers {begin}"), f"total {begin}")

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.domains import CONVOLUTION
 from relayout.graph.quantized_unit import unit_of
 from relayout.lowering.conditions import Condition, clip_bounds
 from relayout.lowering.decomposition_rows import Expansion
@@ -20,7 +21,13 @@ from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of, stored_reals
-from relayout.targets.litert.quantized_units import INTEGER_KERNEL, OTHER_LOGISTIC, WORD_STEP, reaches_logarithms
+from relayout.targets.litert.quantized_units import (
+    AVERAGING,
+    INTEGER_KERNEL,
+    OTHER_LOGISTIC,
+    WORD_STEP,
+    reaches_logarithms,
+)
 
 WIDE_STEPS = 128  # steps of 16 bits in a step of 8 bits: 255 × 128 are less than 2^15, and the product is exact
 STEPS, WORDS = 255, 32767
@@ -126,7 +133,6 @@ KERNEL_SCALES: Mapping[str, tuple[float, int]] = {
     "LogSoftmax": (1 / 16, 127),
 }
 """Operator -> the scale and zero point that its kernel of bytes gives."""
-AVERAGING = ("AveragePool", "Resize")  # operators whose kernels of bytes round to the scale of the operand
 
 
 def _kernel_scale(name: str, scales: UnitScales) -> tuple[float, int]:
@@ -166,7 +172,7 @@ def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
     if weights is None:
         return ()
     integers, steps, bias = weights
-    channels, space = len(integers), max(rank - 2, 1)
+    channels, window = len(integers), (1,) * max(rank - 2, 1)
     zeros = np.zeros(channels, np.int8)
     operand: int | str = 0
     reshaped, behind = tuple[Step, ...](), tuple[Step, ...]()
@@ -177,14 +183,14 @@ def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
         behind = (*requantized("normalized", "column", *scales.result.meaning), flat)
     return (
         *reshaped,
-        Step("DequantizeLinear", (integers.reshape(-1, 1, *[1] * space), steps, zeros), "weights", {"axis": 0}),
+        Step("DequantizeLinear", (integers.reshape(-1, 1, *window), steps, zeros), "weights", {"axis": 0}),
         Step(
             "DequantizeLinear",
             (bias, (steps.astype(np.float64) * step).astype(np.float32), zeros.astype(np.int32)),
             "bias",
             {"axis": 0},
         ),
-        Step("Conv", (operand, "weights", "bias"), "normalized", {"group": channels, "kernel_shape": (1,) * space}),
+        Step(CONVOLUTION, (operand, "weights", "bias"), "normalized", {"group": channels, "kernel_shape": window}),
         *behind,
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from relayout.graph.domains import CONVOLUTION
 from relayout.layout import Extent, product
 from relayout.lowering.conditions import clip_bounds, is_constant
 from relayout.rules import Operator, Placement, Signature
@@ -81,7 +82,7 @@ def _of_elements_apart(operator: Operator, signature: Signature, placement: Plac
 
 
 FUSED_BOUNDS = ((0, 6), (-1, 1), (0, np.inf))  # bounds of a Clip that is an activation of the schema
-TAKES_ACTIVATIONS = frozenset(["AveragePool", "Conv", "ConvTranspose", "MaxPool"])
+TAKES_ACTIVATIONS = frozenset(["AveragePool", CONVOLUTION, "ConvTranspose", "MaxPool"])
 """Operators with channels last whose kernels apply an activation."""
 ADDS = frozenset(["Add", "Div", "Mul", "Sub"])  # operators in any order whose kernels do
 

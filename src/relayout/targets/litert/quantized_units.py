@@ -13,6 +13,7 @@ import onnx_ir as ir
 from relayout.formats.recognition import was_tflite
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
+from relayout.graph.domains import RESIZE
 from relayout.graph.quantized_unit import EPILOGUES, QUANTIZE, QuantizedUnit, unit_of
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_nodes
@@ -360,13 +361,14 @@ def _inverse_root(candidate: Candidate) -> bool:
     return is_root and is_lesser and candidate.outputs[0].dtype in WORDS and _on_one(candidate)
 
 
+AVERAGING = ("AveragePool", RESIZE)  # operators whose kernels of bytes round to the scale of the operand
 ROWS: Mapping[str, Row] = {  # ONNX's operator -> whether LiteRT's integer kernel computes a unit of it
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), _weighted),
     "MatMul": _product,
     **dict.fromkeys(("Add", "Sub"), lambda candidate: _on_two(candidate, adds)),
     "Mul": lambda candidate: _on_two(candidate, multiplies),
     "MaxPool": _alike,
-    **dict.fromkeys(("AveragePool", "Resize"), _averaged),
+    **dict.fromkeys(AVERAGING, _averaged),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), lambda candidate: _on_bytes(candidate) and _alike(candidate)),
     **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose"), _alike),
     **dict.fromkeys(("Slice", "Split", "Gather", "Pad", "Expand", "Tile"), _alike),

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.exporting.operators.convolution import BY_IMAGES
+from relayout.graph.domains import CONVOLUTION
 from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
 from relayout.lowering.fold_affine import channel_windows
 from relayout.targets.litert.insertion import OPEN, Insertion, integers_of
@@ -299,7 +300,7 @@ def write_local_response(before: Insertion) -> bool:
     bias = np.full(channels, shift, np.float32)
     kernel = before.constant(band, f"{name}/kernel"), before.constant(bias, f"{name}/bias")
     square = before.add("Mul", [value, value], *like)
-    total = before.add("Conv", [square, *kernel], *like, domain=CONV_DOMAIN)
+    total = before.add(CONVOLUTION, [square, *kernel], *like, domain=CONV_DOMAIN)
     exponent = before.constant(np.array(-0.5, np.float32), f"{name}/exponent")
     half = before.add("Pow", [total, exponent], *like)
     halves, fourths = divmod(round(4 * beta), 2)
@@ -348,7 +349,7 @@ def compute_with_integers(before: Insertion) -> bool:
 REWRITES: Mapping[str, Callable[[Insertion], bool]] = {
     **dict.fromkeys(COMPARED, compute_with_integers),
     **dict.fromkeys(FORMULAS, write_angle),
-    "Conv": lambda before: split_large_window(before) or split_volume(before),
+    CONVOLUTION: lambda before: split_large_window(before) or split_volume(before),
     "LRN": write_local_response,
     "Not": compare_with_false,
     "Pad": gather_border,

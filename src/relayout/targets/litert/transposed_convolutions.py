@@ -20,6 +20,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.domains import CONVOLUTION
 from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
@@ -124,7 +125,7 @@ def _steps(
         if spread and (not is_known or _takes_less_as_channels(axes, len(kernel.numbers))):
             united = list(places_of(axes, united=True).values())  # the channels are those of each place in turn
             taken, biases = np.concatenate([kernel.at(each) for each in united]), np.tile(bias, len(united))
-            return Step("Conv", (0, taken, biases), "channels", _attributes(united[0])), *spread
+            return Step(CONVOLUTION, (0, taken, biases), "channels", _attributes(united[0])), *spread
     return tuple(_one_by_one(operator, axes, kernel, blocks)) if is_known else ()
 
 
@@ -223,7 +224,7 @@ def _convolution(operator: Operator, kernel: _Kernel, places: Sequence[Place], n
         yield Step("DequantizeLinear", (numbers, kernel.scale, kernel.zero), f"{name}_kernel", along)
         numbers = f"{name}_kernel"
     operands = (0, numbers, *([2] if operator.has(2) else []))
-    yield Step("Conv", operands, name, {"group": operator.int("group", 1), **_attributes(places)})
+    yield Step(CONVOLUTION, operands, name, {"group": operator.int("group", 1), **_attributes(places)})
 
 
 def _joined(

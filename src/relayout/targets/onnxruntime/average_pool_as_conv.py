@@ -11,6 +11,7 @@ from relayout.formats.tflite.importing.operation import BYTES_ONLY, MOVABLE, Ope
 from relayout.formats.tflite.importing.operators.pooling import Sliding, pooled, unbordered
 from relayout.formats.tflite.importing.operators.reduction import mean_of_steps
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, is_open, pads
+from relayout.graph.domains import CONVOLUTION
 
 # The mean of a quantized image over height and width as GlobalAveragePool, of which there is an integer kernel.
 
@@ -88,4 +89,4 @@ def _summed(op: Operation, channels: int) -> ir.Value:
         kernel.append(op.emit("DequantizeLinear", [half, step]))
     inner = op.stored(0) if border is None else op.tensors.value(border.inner)
     x = op.dequantize(0, op.transpose(inner, TO_FIRST))
-    return pooled(op, over, "Conv", x, border, kernel=kernel, group=channels)[0]
+    return pooled(op, over, CONVOLUTION, x, border, kernel=kernel, group=channels)[0]

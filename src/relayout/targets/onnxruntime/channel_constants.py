@@ -18,6 +18,7 @@ from relayout.formats.tflite.importing.operators.elementwise import require_prel
 from relayout.formats.tflite.importing.operators.weights import vector, widened_from
 from relayout.formats.tflite.importing.tensors import array, dequantized
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
+from relayout.graph.domains import CONVOLUTION
 from relayout.layout import perm as perms
 from relayout.targets.onnxruntime.hybrid_products import multiplies_alone
 
@@ -95,7 +96,9 @@ def weighted(op: Operation) -> bool:
     kernel = op.emit("DequantizeLinear", [signs, sizes, zeros], dims(signs), ir.DataType.FLOAT, axis=0)
     i = 0 if data is op.input(0) else 1
     x = op.real(i, TO_FIRST)
-    y = op.emit("Conv", [x, kernel], perms.permute(TO_FIRST, dims(op.stored(i))), kernel_shape=[1, 1], group=channels)
+    y = op.emit(
+        CONVOLUTION, [x, kernel], perms.permute(TO_FIRST, dims(op.stored(i))), kernel_shape=[1, 1], group=channels
+    )
     op.result(y, perm=TO_LAST, fused=op.options.fused_activation_function)
     return True
 

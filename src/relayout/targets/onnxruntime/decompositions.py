@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.graph.domains import CONVOLUTION, RESIZE
 from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
@@ -66,7 +67,7 @@ def cubic(operator: Operator, given: Constants) -> Sequence[Step]:
         return ()
     if operator.version >= HAS_ANTIALIAS and all(side.factor >= 1 for side in sides):
         said = {name: attribute.value for name, attribute in operator.node.attributes.items()}
-        return (Step("Resize", tuple(range(len(operator.node.inputs))), "y", {**said, "antialias": 1}),)
+        return (Step(RESIZE, tuple(range(len(operator.node.inputs))), "y", {**said, "antialias": 1}),)
     if len(sides) != IMAGE or any(side.factor != 1 for side in sides[:2]) or _coordinates(operator) not in PLACES:
         return ()
     tall, wide = sides[2:]
@@ -295,11 +296,11 @@ def _by_channel(slope: NDArray[np.generic], *, last: bool) -> Sequence[Step]:
     one = np.ones(shape, np.float32)
     steps = [
         *first,
-        Step("Conv", (image, one), "same", kernel),
+        Step(CONVOLUTION, (image, one), "same", kernel),
         Step("Relu", ("same",), "above"),
-        Step("Conv", (image, -one), "negative", kernel),
+        Step(CONVOLUTION, (image, -one), "negative", kernel),
         Step("Relu", ("negative",), "below"),
-        Step("Conv", ("below", -slope.astype(np.float32).reshape(shape)), "sloped", kernel),
+        Step(CONVOLUTION, ("below", -slope.astype(np.float32).reshape(shape)), "sloped", kernel),
         Step("Add", ("sloped", "above"), "sum"),
     ]
     return [*steps, Step("Transpose", ("sum",), "y", {"perm": CHANNELS_LAST})] if last else steps
@@ -349,7 +350,7 @@ def _lrn(operator: Operator, given: Constants) -> Sequence[Step]:
     kernel = channel_windows(channels, size, alpha / size)[:, :, None, None]
     return (
         Step("Mul", (0, 0), "square"),
-        Step("Conv", ("square", kernel, np.full(channels, bias, np.float32)), "sum", {"kernel_shape": (1, 1)}),
+        Step(CONVOLUTION, ("square", kernel, np.full(channels, bias, np.float32)), "sum", {"kernel_shape": (1, 1)}),
         *_power("sum", beta, operator),
         Step("Div", (0, "power"), "y"),
     )
@@ -380,7 +381,7 @@ EXPANSIONS = (
     Expansion("Pow", (FLOATS,), _root),
     Expansion("Einsum", (FLOATS,), einsum),
     Expansion("LRN", (FLOATS,), _lrn),
-    Expansion("Resize", (FLOATS, CUBIC), cubic),
+    Expansion(RESIZE, (FLOATS, CUBIC), cubic),
     Expansion("DFT", (ANY_FLOATS,), fourier),
     Expansion("STFT", (ANY_FLOATS,), short_time),
 )

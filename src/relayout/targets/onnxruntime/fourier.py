@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.graph.domains import CONVOLUTION
 from relayout.layout import Dim
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Constants
@@ -70,7 +71,7 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
     kernel, flat = _kernel(count, kept, window), len(shape) == 2
     return (
         Step("Unsqueeze", (0, _shape(1)), "signal") if flat else Step("Transpose", (0,), "signal", {"perm": (0, 2, 1)}),
-        Step("Conv", ("signal", kernel), "frames", {"strides": (step,), "kernel_shape": (count,)}),
+        Step(CONVOLUTION, ("signal", kernel), "frames", {"strides": (step,), "kernel_shape": (count,)}),
         Step("Transpose", ("frames",), "last", {"perm": (0, 2, 1)}),
         Step("Reshape", ("last", _shape(0, 0, kept, 2)), "y"),
     )

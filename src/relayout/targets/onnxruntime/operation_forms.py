@@ -92,7 +92,7 @@ IN_PLACE_OF: dict[str, dict[ir.DataType, ir.DataType]] = {
     "ReduceMin": {**_SHORT, _U32: _I64},
     "ReduceProd": {**_NARROW, _U64: _I64},
     "ReduceSum": {**_NARROW, _U64: _I64},
-    "Resize": {**_SHORT, _BOOL: _U8, _U32: _I32},
+    RESIZE: {**_SHORT, _BOOL: _U8, _U32: _I32},
     "TopK": {_U16: _I32, _U32: _I64, _BOOL: _U8},
     "Where": {_I8: _I32, **_SHORT, _U64: _I64, _BOOL: _U8},
 }

@@ -19,6 +19,7 @@ from relayout.formats.tflite.importing.operators.convolution import require_conv
 from relayout.formats.tflite.importing.operators.pooling import unbordered
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, pads, slid
+from relayout.graph.domains import CONVOLUTION
 
 BLOCK = 2
 TOGETHER, LEAST = 4, 16
@@ -98,7 +99,7 @@ def _convolved(op: Operation, image: ir.Value, axes: Sequence[_Axis], shape: Dim
     kernel = op.builder.initializer(op.tensors.hint(weights, "blocks"), content)
     border = [*(axis.begin for axis in axes), *(axis.end for axis in axes)]
     operands = [op.dequantize(0, blocks), op.dequantize(1, kernel, 0), op.bias(2, 0, 1)]
-    return op.emit("Conv", operands, shape, pads=border, kernel_shape=window)
+    return op.emit(CONVOLUTION, operands, shape, pads=border, kernel_shape=window)
 
 
 def kernel_in_blocks(kernel: npt.NDArray[np.int8], axes: Sequence[_Axis]) -> npt.NDArray[np.int8]:

@@ -18,6 +18,7 @@ from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.convolution import border, require_transpose_conv
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
+from relayout.graph.domains import CONVOLUTION
 from relayout.lowering.transposed_axes import Axis, Place, kernel_at, places_of
 
 LEAST = 16  # channels of a result for which it pays: what the convolution saves is more than what DepthToSpace takes
@@ -58,7 +59,7 @@ def subpixel(
     places = list(places_of(axes, united=True).values())
     o, count = kernel.shape[0], len(places)
     y = op.emit(
-        "Conv",
+        CONVOLUTION,
         [op.real(2, TO_FIRST), _kernel(op, places), _bias(op, count)],
         (n, o * count, *(target // stride for target in targets)),
         pads=[place.pads[side] for side in (0, 1) for place in places[0]],

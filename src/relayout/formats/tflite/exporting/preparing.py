@@ -24,7 +24,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import drop_zero_state
 from relayout.formats.tflite.exporting.registry import REFUSAL, Key, Unwritable, is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins, restore_variables
 from relayout.formats.tflite.spelled_out import DOMAIN
-from relayout.graph.domains import INTERNAL_NHWC, MICROSOFT
+from relayout.graph.domains import CONVOLUTION, INTERNAL_NHWC, MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.source_names import Names, added, stands_for
 from relayout.graph.subgraphs import all_graphs, all_nodes
@@ -76,7 +76,7 @@ def _added(made: ir.Node, node: ir.Node, name: str, names: Names) -> ir.Value:
 
 # Definitions of convolutions of ONNX Runtime that have taken in what follows them: the operators that were there.
 
-FUSED = {("com.microsoft", "FusedConv"): "", (INTERNAL_NHWC, "Conv"): INTERNAL_NHWC}
+FUSED = {("com.microsoft", "FusedConv"): "", (INTERNAL_NHWC, CONVOLUTION): INTERNAL_NHWC}
 """A convolution with an activation -> the domain of the convolution alone."""
 ACTIVATION, PARAMETERS = "activation", "activation_params"
 ADDED = 3  # the operand that is added to the result before the activation
@@ -107,7 +107,7 @@ def fused_definition_of(
         return None
     names = [f"i{slot}" if value is not None else "" for slot, value in enumerate(node.inputs)]
     kept = [each for name, each in node.attributes.items() if name not in (ACTIVATION, PARAMETERS)]
-    made = [onnx.helper.make_node("Conv", names[:ADDED], ["conv"], domain=domain)]
+    made = [onnx.helper.make_node(CONVOLUTION, names[:ADDED], ["conv"], domain=domain)]
     made[0].attribute.extend(map(ir.serde.serialize_attribute, kept))
     if any(names[ADDED:]):
         made.append(onnx.helper.make_node("Add", ["conv", names[ADDED]], ["sum"]))

@@ -21,6 +21,7 @@ from relayout.formats.tflite.exporting.builder import Operand
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable
+from relayout.graph.domains import RESIZE
 from relayout.layout import Extent
 
 # Where along an axis the results of a Resize lie, in the precision in which ONNX Runtime computes it.
@@ -284,7 +285,7 @@ class Factors:
 
 def is_new(op: NodeExport) -> bool:
     """Return whether a node says its coordinates and its rounding."""
-    return op.op_type == "Resize" and op.version > 10
+    return op.op_type == RESIZE and op.version > 10
 
 
 def stored_axis(op: NodeExport, axis: int) -> int:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
+from relayout.graph.domains import RESIZE
 
 Scales = tuple[NDArray[np.float32], NDArray[np.int64], int]
 """Scales and zero points, one or one for each channel, and the axis of the channels."""
@@ -35,7 +36,7 @@ def scales_in(graph: ir.Graph) -> dict[ir.Value, Scales]:
     """
     scales = dict(_stated_scales(graph))
     for node in reversed(graph):
-        if node.op_type not in (*MOVING, "Pad", "Resize"):
+        if node.op_type not in (*MOVING, "Pad", RESIZE):
             continue
         found = next((scales[each] for each in node.outputs if each in scales), None)  # a Split has several
         if found is None or found[0].size != 1:

@@ -28,6 +28,7 @@ from relayout.formats.tflite.exporting.resize_factors import (
     stays_exact,
     stored_axis,
 )
+from relayout.graph.domains import RESIZE, RESIZING
 
 # Images of a size that is known only at run time: places and weights are computed as ONNX Runtime computes them.
 #
@@ -278,7 +279,7 @@ LINEAR = {  # where the coordinates of linear interpolation lie -> the builtin's
 BUILTINS = {"linear": "RESIZE_BILINEAR", "nearest": "RESIZE_NEAREST_NEIGHBOR"}
 
 
-@exporter("Resize", "Upsample")
+@exporter(*RESIZING)
 def resize(op: NodeExport) -> None:
     """RESIZE_BILINEAR or RESIZE_NEAREST_NEIGHBOR; else GATHERs or products with matrices, axis by axis."""
     operand, dims = op.input(0), op.out_dims()
@@ -464,9 +465,9 @@ def _rounding(op: NodeExport, scale: float | None) -> str:
     """Return how places are rounded; the first Resize takes the next element where the image becomes smaller."""
     if is_new(op):
         return op.text("nearest_mode", "round_prefer_floor")
-    if op.op_type == "Resize" and scale is None:
+    if op.op_type == RESIZE and scale is None:
         raise Unwritable("scales of the first Resize that are computed")
-    return "ceil" if op.op_type == "Resize" and scale is not None and scale < 1 else "floor"
+    return "ceil" if op.op_type == RESIZE and scale is not None and scale < 1 else "floor"
 
 
 def _along(

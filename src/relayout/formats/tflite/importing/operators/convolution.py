@@ -20,6 +20,7 @@ from relayout.formats.tflite.importing.operators.pooling import bordered, unbord
 from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
+from relayout.graph.domains import CONVOLUTION
 from relayout.layout import perm as perms
 
 
@@ -47,7 +48,7 @@ def convolved(
         x = op.dequantize(0, op.transpose(op.tensors.value(around.inner), first))
         border = {"pads": around.pads}
     y = op.emit(
-        "Conv",
+        CONVOLUTION,
         [x, kernel, op.bias(2, 0, 1)],
         perms.permute(first, op.out_dims([n, *known, o])),
         **border,

@@ -16,6 +16,7 @@ from relayout.formats.tflite.importing.extents import divided, times
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, MOVABLE, Operation
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
+from relayout.graph.domains import RESIZE
 
 
 def resized(op: Operation, x: ir.Value, **attributes: Any) -> ir.Value:
@@ -29,7 +30,7 @@ def resized(op: Operation, x: ir.Value, **attributes: Any) -> ir.Value:
     last = op.out_dims((n, height, width, c))
     scales, sizes = _target(op, x, (n, c), spatial, (height, width))
     return op.emit(
-        "Resize",
+        RESIZE,
         [x, None, scales, sizes],
         (n, c, last[1], last[2]),
         coordinate_transformation_mode=coordinates,

@@ -18,6 +18,7 @@ from relayout.formats.tflite.importing.operators.gathering import chosen, counte
 from relayout.formats.tflite.importing.operators.shape import regrouped, scalar
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut, joined
 from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
+from relayout.graph.domains import CONVOLUTION
 
 # StableHLO operators that move, cut and join elements.
 
@@ -236,7 +237,7 @@ def convolution(op: Operation) -> None:
     extents = [_places(*six) for six in zip(spatial, window, strides, dilations, lows, highs, strict=True)]
     shape = (n, o, *extents)
     y = op.emit(
-        "Conv", [x, kernel], shape, dilations=dilations, group=group, kernel_shape=window, pads=lows + highs,
+        CONVOLUTION, [x, kernel], shape, dilations=dilations, group=group, kernel_shape=window, pads=lows + highs,
         strides=strides,
     )  # fmt: skip
     op.result(y, perm=[last.index(axis) for axis in range(rank)])

@@ -234,7 +234,7 @@ _STEPS = 1 << 10  # TensorFlow takes cubic weights from a table: a place between
 def _resize_options(op: Operation) -> None:
     given = attributes(op)
     names = ("align_corners", "half_pixel_centers")
-    op.options = Table("Resize", 0, {name: bool(given.number(name)) for name in names})
+    op.options = Table("ResizeOptions", 0, {name: bool(given.number(name)) for name in names})
 
 
 @operator("CUSTOM FlexResizeBilinear")
