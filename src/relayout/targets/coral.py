@@ -14,13 +14,13 @@ from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
 from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, parsed
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
+    CONSTANT_MODE,
     COUNTED_ELEMENTS,
     NO_DILATIONS,
     NO_INDICES,
     SPATIAL_ONLY,
     STATIC,
     Condition,
-    attribute,
     constant,
 )
 from relayout.rules import Operator
@@ -33,11 +33,6 @@ BYTES = ("INT8", "UINT8")
 IMAGE = (3, 4)
 RUNTIME = (2, 5, 0)
 MOST_SOFTMAX = 16_000
-
-
-def _has_three_dims(operator: Operator) -> bool:
-    shapes = [shape for shape in (operator.shape(), *operator.outputs) if shape is not None]
-    return all(extent == 1 for shape in shapes for extent in shape[:-3])
 
 
 def _leaves_batch(operator: Operator) -> bool:
@@ -54,37 +49,34 @@ def _is_along_few(operator: Operator) -> bool:
     return all(extent == 1 for extent in others) and isinstance(last, int) and last <= MOST_SOFTMAX
 
 
-def _has_steps_of_one(operator: Operator) -> bool:
-    steps = operator.integers(4) if operator.has(4) else ()
-    return steps is not None and all(step == 1 for step in steps)
-
-
 def _pads_no_batch(operator: Operator) -> bool:
     pads, rank = operator.integers(1), operator.rank()
     return not operator.has(3) and pads is not None and rank is not None and not pads[0] and not pads[rank]
 
 
-def _splits_no_batch(operator: Operator) -> bool:
-    return bool(operator.int("axis", 0) % (operator.rank() or 1))
-
-
-def _has_no_constants(operator: Operator) -> bool:
-    return all(operator.constant(slot) is None for slot in range(len(operator.inputs)))
-
-
-def _has_equal_dilations(operator: Operator) -> bool:
-    return len(set(operator.ints("dilations") or (1,))) == 1
-
-
-THREE_DIMS = Condition("three dimensions: of more axes the outer ones have one element", _has_three_dims)
+THREE_DIMS = Condition(
+    "three dimensions: of more axes the outer ones have one element",
+    lambda operator: (
+        {extent for shape in (operator.shape(), *operator.outputs) for extent in (shape or ())[:-3]} <= {1}
+    ),
+)
 LEAVES_BATCH = Condition("no reduction of the batch", _leaves_batch)
 ONE_ROW = Condition(f"one row of at most {MOST_SOFTMAX:,} elements", _is_along_few)
-STEPS_OF_ONE = Condition("steps of 1", _has_steps_of_one)
+STEPS_OF_ONE = Condition(
+    "steps of 1",
+    lambda operator: not operator.has(4) or ((steps := operator.integers(4)) is not None and {*steps} <= {1}),
+)
 NO_BATCH_PADS = Condition("constant pads, none of the batch", _pads_no_batch)
-NO_BATCH_SPLIT = Condition("no split of the batch", _splits_no_batch)
-NO_CONSTANTS = Condition("no constant operands", _has_no_constants)
-EQUAL_DILATIONS = Condition("one dilation for all axes", _has_equal_dilations)
-CONSTANT_MODE = attribute("mode", ("constant",), "constant")
+NO_BATCH_SPLIT = Condition(
+    "no split of the batch", lambda operator: bool(operator.int("axis", 0) % (operator.rank() or 1))
+)
+NO_CONSTANTS = Condition(
+    "no constant operands",
+    lambda operator: all(operator.constant(slot) is None for slot in range(len(operator.inputs))),
+)
+EQUAL_DILATIONS = Condition(
+    "one dilation for all axes", lambda operator: len(set(operator.ints("dilations") or (1,))) == 1
+)
 UNIT = (STATIC, THREE_DIMS, INTEGER_KERNEL)
 CONVOLUTION = (*UNIT, CONSTANT_KERNEL)
 

@@ -35,6 +35,11 @@ FLOAT32 = ("FLOAT",)
 UNITS = (*FLOAT32, "UINT8")
 IMAGE = (4,)
 COORDINATES = "coordinate_transformation_mode"
+PLACES = attribute(COORDINATES, ("half_pixel", "align_corners", "asymmetric"), "half_pixel")
+FLOORED = (
+    attribute(COORDINATES, ("asymmetric",), "half_pixel"),
+    attribute("nearest_mode", ("floor",), "round_prefer_floor"),
+)
 RESIZED = (SPATIAL_ONLY, RESIZE_PLAIN, NO_AXES)
 
 TARGET = replace(
@@ -51,26 +56,8 @@ TARGET = replace(
         Kernel("GlobalAveragePool GlobalMaxPool", ("NHWC",), FLOAT32, IMAGE),
         Kernel("LRN", ("NHWC",), FLOAT32, IMAGE),
         Kernel("DepthToSpace", ("NHWC",), FLOAT32, IMAGE, (DEPTH_FIRST,)),
-        Kernel(
-            "Resize",
-            ("NHWC",),
-            FLOAT32,
-            IMAGE,
-            (attribute(COORDINATES, ("half_pixel", "align_corners", "asymmetric"), "half_pixel"), *RESIZED),
-            attribute("mode", ("linear",), "nearest"),
-        ),
-        Kernel(
-            "Resize",
-            ("NHWC",),
-            UNITS,
-            IMAGE,
-            (
-                attribute(COORDINATES, ("asymmetric",), "half_pixel"),
-                attribute("nearest_mode", ("floor",), "round_prefer_floor"),
-                *RESIZED,
-            ),
-            attribute("mode", ("nearest",), "nearest"),
-        ),
+        Kernel("Resize", ("NHWC",), FLOAT32, IMAGE, (PLACES, *RESIZED), attribute("mode", ("linear",), "nearest")),
+        Kernel("Resize", ("NHWC",), UNITS, IMAGE, (*FLOORED, *RESIZED), attribute("mode", ("nearest",), "nearest")),
         Kernel("Abs Clip Elu Exp Floor LeakyRelu Log Neg Relu Sigmoid Sin Sqrt Tanh", types=FLOAT32),
         Kernel("Add Mul", types=UNITS),
         Kernel("Div Max Min Pow PRelu Sub", types=FLOAT32),

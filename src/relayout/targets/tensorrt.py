@@ -14,6 +14,9 @@ UNITS = (*FLOATS, "INT8")
 """An operator between a DequantizeLinear and a QuantizeLinear runs on int8 where there is a kernel, else on floats."""
 NUMBERS = (*UNITS, "INT32", "INT64")
 ANY = (*NUMBERS, "BOOL")
+MODES = attribute("mode", ("nearest", "linear"), "nearest")
+_PLACES = ("half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn", "asymmetric", "align_corners")
+PLACES = attribute("coordinate_transformation_mode", _PLACES, "half_pixel")
 
 _COMPUTING = (
     Kernel("Conv ConvTranspose", ("NCHW",), UNITS),
@@ -23,21 +26,7 @@ _COMPUTING = (
     Kernel("BatchNormalization GroupNormalization InstanceNormalization LRN", ("NCHW",), UNITS),
     Kernel("DepthToSpace SpaceToDepth", ("NCHW",), NUMBERS),
     Kernel("GridSample", ("NCHW",), ("FLOAT", "FLOAT16"), (4,)),
-    Kernel(
-        "Resize",
-        ("NCHW",),
-        UNITS,
-        (),
-        (
-            attribute("mode", ("nearest", "linear"), "nearest"),
-            attribute(
-                "coordinate_transformation_mode",
-                ("half_pixel", "pytorch_half_pixel", "tf_half_pixel_for_nn", "asymmetric", "align_corners"),
-                "half_pixel",
-            ),
-            RESIZE_PLAIN,
-        ),
-    ),
+    Kernel("Resize", ("NCHW",), UNITS, (), (MODES, PLACES, RESIZE_PLAIN)),
     Kernel("Clip Elu Gemm HardSwish LeakyRelu MatMul PRelu Sigmoid Softmax Tanh", types=UNITS),
     Kernel("Abs Add Div Max Mean Min Mul Relu Sub", types=NUMBERS),
     Kernel("Concat Flatten Reshape Split Transpose", types=ANY),

@@ -86,8 +86,7 @@ TYPES = ("INT8", "INT16")
 BYTES = ("INT8",)
 IMAGE = (3, 4)
 UNIT = (STATIC, INTEGER_KERNEL)
-
-
+NEAREST = attribute("mode", ("nearest",), "nearest")
 RELUS = Condition("a lower bound of 0", lambda operator: (clip_bounds(operator) or (1, 1))[0] == 0)
 
 TARGET = replace(
@@ -103,9 +102,7 @@ TARGET = replace(
         Kernel("GlobalAveragePool", ("NHWC",), TYPES, IMAGE, UNIT),
         Kernel("GlobalMaxPool", ("NHWC",), BYTES, IMAGE, UNIT),
         Kernel("Resize", ("NHWC",), BYTES, (4,), (SPATIAL_ONLY, *UNIT)),
-        Kernel(
-            "Resize", ("NHWC",), ("INT16",), (4,), (SPATIAL_ONLY, *UNIT), attribute("mode", ("nearest",), "nearest")
-        ),
+        Kernel("Resize", ("NHWC",), ("INT16",), (4,), (SPATIAL_ONLY, *UNIT), NEAREST),
         Kernel("DepthToSpace", ("NHWC",), BYTES, (4,), (DEPTH_FIRST, *UNIT)),
         Kernel("Gemm MatMul", types=TYPES, limits=UNIT),
         Kernel("Add Mul Sub Max Min Concat", types=TYPES, limits=UNIT),

@@ -41,22 +41,14 @@ IMAGE = (3, 4)
 ANY = (STATIC, INTEGER_KERNEL)
 
 
-def _has_constant_bounds(operator: Operator) -> bool:
-    slots = [slot for slot in range(1, len(operator.inputs)) if operator.has(slot)]
-    return all(operator.constant(slot) is not None for slot in slots)
-
-
 def _is_forward(operator: Operator) -> bool:
     """Tell whether a Slice goes forward, or backward over all of an axis: that is a REVERSE_V2."""
-    steps = operator.constant(4) if operator.has(4) else None
+    steps = operator.integers(4)
     x, y = operator.shape(), operator.outputs[0]
     if steps is None or x is None or y is None:
         return steps is None
-    axes = operator.constant(3) if operator.has(3) else None
-    pairs = zip(
-        steps.reshape(-1).tolist(), range(len(steps)) if axes is None else axes.reshape(-1).tolist(), strict=True
-    )
-    return all(step > 0 or (step == -1 and x[axis] == y[axis]) for step, axis in pairs)
+    axes = operator.integers(3) or range(len(steps))
+    return all(step > 0 or (step == -1 and x[axis] == y[axis]) for step, axis in zip(steps, axes, strict=True))
 
 
 def _has_whole_extents(operator: Operator) -> bool:
@@ -111,7 +103,12 @@ def _is_tabled(operator: Operator) -> bool:
 
 
 TABLED = Condition(f"of int16 a scale of at most 1/{1 / COARSEST_TANH:.0f}", _is_tabled)
-BOUNDS = Condition("constant bounds, axes and steps", _has_constant_bounds)
+BOUNDS = Condition(
+    "constant bounds, axes and steps",
+    lambda operator: all(
+        operator.constant(slot) is not None for slot in range(1, len(operator.inputs)) if operator.has(slot)
+    ),
+)
 FORWARD = Condition("steps forward, or -1 over all of an axis", _is_forward)
 WHOLE_EXTENTS = Condition("sizes, or scales that give whole extents", _has_whole_extents)
 EQUAL_BATCHES = Condition("batches alike, or an operand of rank 2", _has_equal_batches)

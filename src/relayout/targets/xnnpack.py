@@ -35,6 +35,8 @@ from relayout.targets.target_table import INT8, Kernel, Target, convolutions
 FLOAT32 = ("FLOAT",)
 NUMBERS = (*FLOAT32, *INT8)
 IMAGE = (4,)
+LINEAR = attribute("mode", ("linear",), "nearest")
+PLACES = attribute("coordinate_transformation_mode", ("half_pixel", "asymmetric", "align_corners"), "half_pixel")
 
 TARGET = Target(
     "xnnpack",
@@ -44,29 +46,9 @@ TARGET = Target(
         *convolutions(INT8, IMAGE, (CONSTANT_KERNEL, STATIC_BUT_N), "QLinearConv"),
         Kernel("ConvTranspose", ("NHWC OHWI",), FLOAT32, IMAGE, (CONSTANT_KERNEL, NO_GROUPS, STATIC_BUT_N)),
         Kernel("MaxPool", ("NHWC",), NUMBERS, IMAGE, (NO_INDICES, FLOOR, WIDE, STATIC_BUT_N)),
-        Kernel(
-            "AveragePool",
-            ("NHWC",),
-            NUMBERS,
-            IMAGE,
-            (FLOOR, WIDE, NO_PADDED_MEAN, NO_DILATIONS, STATIC_BUT_N),
-        ),
+        Kernel("AveragePool", ("NHWC",), NUMBERS, IMAGE, (FLOOR, WIDE, NO_PADDED_MEAN, NO_DILATIONS, STATIC_BUT_N)),
         Kernel("GlobalAveragePool", ("NHWC",), FLOAT32, IMAGE, (STATIC_BUT_N,)),
-        Kernel(
-            "Resize",
-            ("NHWC",),
-            FLOAT32,
-            IMAGE,
-            (
-                attribute("mode", ("linear",), "nearest"),
-                attribute(
-                    "coordinate_transformation_mode", ("half_pixel", "asymmetric", "align_corners"), "half_pixel"
-                ),
-                SPATIAL_ONLY,
-                RESIZE_PLAIN,
-                NO_AXES,
-            ),
-        ),
+        Kernel("Resize", ("NHWC",), FLOAT32, IMAGE, (LINEAR, PLACES, SPATIAL_ONLY, RESIZE_PLAIN, NO_AXES)),
         Kernel("DepthToSpace", ("NHWC",), FLOAT32, IMAGE, (DEPTH_FIRST,)),
         Kernel("Abs Ceil Elu Floor HardSwish LeakyRelu Neg Relu Round Sigmoid Sqrt", types=FLOAT32),
         Kernel("Add Mul", types=NUMBERS),

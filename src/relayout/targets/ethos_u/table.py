@@ -41,8 +41,8 @@ from relayout.lowering.unit_rows import SAME_SCALES, weights_of
 from relayout.rules import Operator, Placement, Signature, Step
 from relayout.rules.signature import Constants
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
-from relayout.targets.litert.integer_forms import requantized
-from relayout.targets.litert.integer_scales import SHIFTS, Scale, scale_of
+from relayout.targets.litert.integer_forms import quantization_parameters, requantized
+from relayout.targets.litert.integer_scales import Scale, scale_of, stored_integers
 from relayout.targets.litert.prices import PRICES
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import TARGET as LITERT
@@ -180,18 +180,13 @@ def write_border(op: Rewriting) -> DraftTensor | None:
 # compiles nothing.
 
 
-def _is_long(operator: Operator) -> bool:
-    has_more = any(borders(operator) or ()) or operator.int("group", 1) > 1
-    return max(operator.ints("strides") or (1,)) > LONGEST_STRIDE and has_more
-
-
 def borders(operator: Operator) -> tuple[int, ...] | None:
     """Return the elements of zero before each axis of space, then those behind; None where they are not known."""
     x, y, slot = operator.shape(), operator.outputs[0], kernel_slot(operator)
     kernel = None if slot is None else operator.shape(slot)
     mode, space = operator.string("auto_pad", "NOTSET"), (operator.rank() or 2) - 2
     if mode in ("NOTSET", "VALID"):
-        return operator.ints("pads") or (0,) * 2 * space if mode == "NOTSET" else (0,) * 2 * space
+        return (mode == "NOTSET" and operator.ints("pads")) or (0,) * 2 * space
     if x is None or y is None or kernel is None:
         return None
     steps, totals = operator.ints("strides") or (1,) * space, []
@@ -199,8 +194,7 @@ def borders(operator: Operator) -> tuple[int, ...] | None:
         if not isinstance(before, int) or not isinstance(after, int) or not isinstance(side, int):
             return None
         totals.append(max((after - 1) * step + side - before, 0))
-    smaller = [total // 2 for total in totals]
-    larger = [total - half for total, half in zip(totals, smaller, strict=True)]
+    smaller, larger = [total // 2 for total in totals], [total - total // 2 for total in totals]
     return (*smaller, *larger) if mode == "SAME_UPPER" else (*larger, *smaller)
 
 
@@ -237,8 +231,7 @@ def _bordered(
     operand: int | str, axis: int, pair: tuple[int, int], extents: Sequence[int], scale: Scale
 ) -> Iterator[Step]:
     """Yield the steps that join an operand to its border along an axis, as integers with its scale."""
-    step, zero = float(scale.scale[0]), int(scale.zero[0])
-    parameters = np.array(step, np.float32), np.array(zero + SHIFTS.get(scale.dtype, 0), scale.dtype.numpy())
+    parameters = quantization_parameters(*scale.meaning)
     names = [f"before_{axis}", operand, f"behind_{axis}"]
     for name, count in zip((names[0], names[2]), pair, strict=True):
         dims = [count if each == axis else extent for each, extent in enumerate(extents)]
@@ -247,16 +240,14 @@ def _bordered(
             yield Step("DequantizeLinear", (border, *parameters), str(name))
     parts = [name for name, count in zip(names, (pair[0], 1, pair[1]), strict=True) if count]
     yield Step("Concat", tuple(parts), f"joined_{axis}", {"axis": axis})
-    yield from requantized(f"joined_{axis}", f"bordered_{axis}", step, zero, scale.dtype)
+    yield from requantized(f"joined_{axis}", f"bordered_{axis}", *scale.meaning)
 
 
 def _dense_weights(groups: int, operand: Quantization | None) -> Step | None:
     """Return the weights of groups as those of all channels, with zeros between; None where they are computed."""
-    stored = None if operand is None else operand.node.inputs[0]
-    if operand is None or stored is None or stored.const_value is None or operand.scale is None:
+    if (stored := stored_integers(operand)) is None:
         return None
-    integers, scale = stored.const_value.numpy(), operand.scale.numpy()
-    zero = np.zeros(scale.shape, integers.dtype) if operand.zero_point is None else operand.zero_point.numpy()
+    integers, scale, zero = stored
     count, channels = len(integers) // groups, integers.shape[1]
     dense = np.zeros((len(integers), channels * groups, *integers.shape[2:]), integers.dtype)
     dense[:] = zero.reshape(-1, *[1] * (integers.ndim - 1))
@@ -266,7 +257,10 @@ def _dense_weights(groups: int, operand: Quantization | None) -> Step | None:
     return Step("DequantizeLinear", (dense, scale, zero), "dense", {"axis": 0})
 
 
-LONG = Condition(f"strides above {LONGEST_STRIDE} and a border or groups", _is_long)
+LONG = Condition(
+    f"strides above {LONGEST_STRIDE} and a border or groups",
+    lambda operator: not _is_short(operator) and (any(borders(operator) or ()) or operator.int("group", 1) > 1),
+)
 STRIDED_BORDER = Expansion("Conv", (NOT_DEPTHWISE, NO_DILATIONS, LONG), _behind_borders)
 
 
@@ -291,21 +285,17 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
     dims, letters = placement.inputs[0], signature.inputs[0]
     if unit is None or unit.dtype is None or not dims or letters is None:
         return PRICES(operator, signature, placement)
-    along = {letters[axis % len(letters)] for axis in _axes(operator, len(letters))}
+    axes: Sequence[int] = operator.integers(1) or operator.ints("axes") or range(len(letters))
+    if operator.name == "Pad":
+        pads = operator.integers(1) or operator.ints("pads") or ()
+        padded = operator.integers(3) if operator.has(3) else range(len(letters))
+        sides = zip(padded or (), pads, pads[len(pads) // 2 :], strict=False)
+        axes = [axis for axis, before, after in sides if before or after]
+    along = {letters[axis % len(letters)] for axis in axes}
     extents = [extent for _, extent in dims]
     if dims[-1][0] not in along or (operator.name != "Pad" and any(extent.number == 1 for extent in extents[-3:])):
         return 0
     return MOST[operator.name] * product(extents).number * ceil(unit.dtype.itemsize) * placement.runs
-
-
-def _axes(operator: Operator, rank: int) -> tuple[int, ...]:
-    """Return the axes that a node works along."""
-    if operator.name != "Pad":
-        return tuple(operator.integers(1) or operator.ints("axes") or range(rank))
-    pads = operator.integers(1) or operator.ints("pads") or ()
-    axes = operator.integers(3) if operator.has(3) else range(rank)
-    count = len(pads) // 2
-    return tuple(axis for axis, before, after in zip(axes or (), pads, pads[count:], strict=False) if before or after)
 
 
 BYTES = ("INT8", "UINT8")
@@ -334,13 +324,14 @@ POOL_STRIDES = Condition(
 )
 
 
-def _window(operator: Operator) -> bool:
-    sides = operator.ints("kernel_shape") or ()
-    rows = sides[0] if len(sides) == 2 else 1
-    return bool(sides) and rows <= HIGHEST_WINDOW and prod(sides) <= LARGEST_WINDOW
-
-
-WINDOW = Condition(f"a window of at most {HIGHEST_WINDOW} rows and {LARGEST_WINDOW:,} elements", _window)
+WINDOW = Condition(
+    f"a window of at most {HIGHEST_WINDOW} rows and {LARGEST_WINDOW:,} elements",
+    lambda operator: (
+        bool(sides := operator.ints("kernel_shape") or ())
+        and (sides[0] if len(sides) == 2 else 1) <= HIGHEST_WINDOW
+        and prod(sides) <= LARGEST_WINDOW
+    ),
+)
 PADDED_WINDOW = Condition(
     f"no pads, or a window of at most {LARGEST_PADDED} × {LARGEST_PADDED} and count_include_pad 0",
     lambda operator: (
@@ -385,21 +376,33 @@ COVERED = Condition("a window that covers the strides, no output_padding beyond 
 SPREAD = Condition("strides alike, or along the only axis, and no output_padding beyond the window", _is_spread)
 
 
-def _is_resized(operator: Operator) -> bool:
+def _factors(operator: Operator) -> list[tuple[float, bool]] | None:
+    """Return by how much height and width grow, and whether they are of one element; none if an image does not change.
+
+    None: it has other axes.
+    """
     x, y = _extents(operator.shape()), _extents(operator.outputs[0])
     if len(x) != 4 or len(y) != 4:
-        return False
+        return None
     if x == y or x[2:] == (1, 1):
-        return True
-    mode = operator.string("coordinate_transformation_mode", "half_pixel")
-    less = mode == "align_corners"
-    factors = [(after - less) / max(before - less, 1) for before, after in zip(x[2:], y[2:], strict=True)]
-    halves = mode == "half_pixel" and operator.string("mode", "nearest") == "linear"
+        return []
+    less = operator.string("coordinate_transformation_mode", "half_pixel") == "align_corners"
+    sides = zip(x[2:], y[2:], strict=True)
+    return [((after - less) / max(before - less, 1), before == after == 1) for before, after in sides]
+
+
+def _is_linear(operator: Operator) -> bool:
+    return operator.string("mode", "nearest") == "linear"
+
+
+def _is_resized(operator: Operator) -> bool:
+    factors = _factors(operator)
+    halves = operator.string("coordinate_transformation_mode", "half_pixel") == "half_pixel" and _is_linear(operator)
     allowed = (2.0,) if halves else (2.0, 4.0, 8.0)
-    flat = [axis for axis in (0, 1) if x[2 + axis] == y[2 + axis] == 1]
-    return all(factor in allowed for axis, factor in enumerate(factors) if axis not in flat) and (
-        len(set(factors)) == 1 or bool(flat)
-    )
+    if not factors:
+        return factors is not None
+    is_even = len({factor for factor, _ in factors}) == 1 or any(is_flat for _, is_flat in factors)
+    return is_even and all(factor in allowed for factor, is_flat in factors if not is_flat)
 
 
 RESIZED = Condition("2, 4 or 8 times the height and width; of linear half pixels 2 times", _is_resized)
@@ -416,10 +419,7 @@ def _is_averaged(operator: Operator) -> bool:
     return bool(axes) and mean_form(shape, axes).is_taken
 
 
-AVERAGED = Condition(
-    f"neighbouring axes of at most {LONGEST:,} elements together, or in one image each",
-    _is_averaged,
-)
+AVERAGED = Condition(f"neighbouring axes of at most {LONGEST:,} elements together, or in one image each", _is_averaged)
 
 
 def _is_forward(operator: Operator) -> bool:
@@ -431,13 +431,10 @@ def _is_forward(operator: Operator) -> bool:
 FORWARD = Condition("constant bounds, steps of at least 1", _is_forward)
 FEW_ROWS = Condition(
     f"at most {MOST_ROWS:,} rows along its axis",
-    lambda operator: prod(_extents(operator.shape())) // max(_last_extent(operator), 1) <= MOST_ROWS,
+    lambda operator: (
+        not (shape := _extents(operator.shape())) or prod(shape) // max(shape[operator.int("axis", -1)], 1) <= MOST_ROWS
+    ),
 )
-
-
-def _last_extent(operator: Operator) -> int:
-    shape = _extents(operator.shape())
-    return shape[operator.int("axis", -1)] if shape else 1
 
 
 PEEPHOLES, PROJECTION, NORMALIZATION = (9, 10, 11), (16, 17), (20, 21, 22, 23)
@@ -448,15 +445,11 @@ PLAIN_GATES = Condition(
 )
 GATE = Expansion(  # a HARD_SWISH of real numbers, which Vela 5.2 refuses together with the whole file
     "HardSwish",
-    (
-        Condition(
-            "on real numbers",
-            lambda operator: unit_of(operator.node) is None or not INTEGER_KERNEL.holds(operator),
-        ),
-    ),
+    (Condition("on real numbers", lambda each: unit_of(each.node) is None or not INTEGER_KERNEL.holds(each)),),
     lambda *_: (Step("HardSigmoid", (0,), "gate", {"alpha": 1 / 6, "beta": 0.5}), Step("Mul", (0, "gate"), "gated")),
 )
 ANY = (STATIC_BUT_N, INTEGER_KERNEL)
+PADDED = (attribute("mode", ("constant", "reflect"), "constant"), constant(1, "list of pads"))
 WEIGHTS = (STATIC_BUT_N, CONSTANT_KERNEL, weights_of(*BYTES), INTEGER_KERNEL)
 MATRIX = (STATIC_BUT_N, constant(1, "second operand"), weights_of(*BYTES), INTEGER_KERNEL)
 AVERAGE = (NO_DILATIONS, SAME_OR_VALID, *ANY, STRIDES, WINDOW, PADDED_WINDOW)
@@ -485,11 +478,7 @@ TARGET = replace(
         Kernel("Concat Flatten Reshape Split Squeeze Unsqueeze", types=TYPES, limits=ANY),
         Kernel("Transpose", types=BYTES, limits=ANY),
         Kernel("Transpose", types=("INT16",), limits=(SAME_SCALES, *ANY)),
-        Kernel(
-            "Pad",
-            types=TYPES,
-            limits=(attribute("mode", ("constant", "reflect"), "constant"), constant(1, "list of pads"), *ANY),
-        ),
+        Kernel("Pad", types=TYPES, limits=(*PADDED, *ANY)),
         Kernel("Slice", types=TYPES, limits=(FORWARD, *ANY)),
         Kernel("Clip HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=ANY),
         Kernel("Abs Elu Gelu", types=BYTES, limits=ANY),
@@ -518,17 +507,10 @@ TARGET = replace(
 
 def _is_resized_by_u85(operator: Operator) -> bool:
     """Tell whether height and width grow little; of linear ones by powers of two."""
-    x, y = _extents(operator.shape()), _extents(operator.outputs[0])
-    if len(x) != 4 or len(y) != 4:
-        return False
-    if x == y or x[2:] == (1, 1):
-        return True
-    less = operator.string("coordinate_transformation_mode", "half_pixel") == "align_corners"
-    factors = [(after - less) / max(before - less, 1) for before, after in zip(x[2:], y[2:], strict=True)]
-    is_linear = operator.string("mode", "nearest") == "linear"
-    return all(
+    factors, is_linear = _factors(operator), _is_linear(operator)
+    return factors is not None and all(
         factor <= MOST_GROWN and not (is_linear and (factor != int(factor) or int(factor) & (int(factor) - 1)))
-        for factor in factors
+        for factor, _ in factors
     )
 
 

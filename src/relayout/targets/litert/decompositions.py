@@ -21,7 +21,7 @@ from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Attribute, Constants
 from relayout.targets.litert.einsum_products import EINSUM
 from relayout.targets.litert.integer_forms import channel_factors
-from relayout.targets.litert.integer_scales import BYTES, SHIFTS, WORDS, Scale, scale_of
+from relayout.targets.litert.integer_scales import BYTES, SHIFTS, WORDS, Scale, scale_of, stored_integers
 from relayout.targets.litert.scattered_boxes import BOX, SCATTERED_BOXES
 from relayout.targets.litert.transposed_convolutions import TRANSPOSED_CONVOLUTION, convolution_attributes
 
@@ -61,14 +61,11 @@ def _is_between_bytes(node: ir.Node) -> bool:
 
 def _number(operand: Quantization) -> float:
     """Return the number that an operand is; 0 where it is not one, or computed."""
-    stored, scale, zero = operand.node.inputs[0], operand.scale, operand.zero_point
-    constant = stored.const_value if stored is not None and operand.is_constant else None
-    if constant is None or scale is None or constant.size != 1 or scale.size != 1:
+    stored = stored_integers(operand) if operand.is_constant else None
+    if stored is None or any(each.size != 1 for each in stored):
         return 0
-    if operand.has_zero_point and zero is None:
-        return 0
-    least = 0.0 if zero is None else float(zero.numpy().reshape(-1)[0])
-    return (float(constant.numpy().reshape(-1)[0]) - least) * float(scale.numpy().reshape(-1)[0])
+    integer, scale, zero = (float(each.reshape(-1)[0]) for each in stored)
+    return (integer - zero) * scale
 
 
 def _as_product(operator: Operator, _: Constants) -> Sequence[Step]:

@@ -84,14 +84,14 @@ UNIT = Condition(
 )
 
 
-def _parameters(step: float, zero: int, dtype: ir.DataType) -> tuple[Wide, NDArray[np.generic]]:
+def quantization_parameters(step: float, zero: int, dtype: ir.DataType) -> tuple[Wide, NDArray[np.generic]]:
     """Return a scale and a zero point as QuantizeLinear takes them."""
     return np.array(step, np.float32), np.array(zero + SHIFTS.get(dtype, 0), dtype.numpy())
 
 
 def requantized(operand: int | str, name: str, step: float, zero: int, dtype: ir.DataType) -> tuple[Step, Step]:
     """Return the steps that quantize an operand and dequantize it again; the second has the name."""
-    meaning = _parameters(step, zero, dtype)
+    meaning = quantization_parameters(step, zero, dtype)
     return (
         Step("QuantizeLinear", (operand, *meaning), f"{name}_integers"),
         Step("DequantizeLinear", (f"{name}_integers", *meaning), name),
@@ -365,7 +365,7 @@ def _of_one_scale(operator: Operator, _: Constants) -> Sequence[Step]:
 
 
 def _constant(array: NDArray[np.float64], name: str, step: float, zero: int, dtype: ir.DataType) -> tuple[Step, ...]:
-    scale, zero_point = _parameters(step, zero, dtype)
+    scale, zero_point = quantization_parameters(step, zero, dtype)
     limits = np.iinfo(dtype.numpy())
     integers = np.clip(np.rint(array / step) + float(zero_point), limits.min, limits.max).astype(dtype.numpy())
     return (Step("DequantizeLinear", (integers, scale, zero_point), name),)

@@ -1,14 +1,14 @@
 """Scales and zero points of quantized integers, as LiteRT's signed kernels have them."""
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.exporting.scales import scales_of
-from relayout.graph.quantized_unit import DEQUANTIZE
+from relayout.graph.quantized_unit import DEQUANTIZE, Quantization
 from relayout.targets.litert.insertion import Insertion
 
 DEQUANTIZING, QUANTIZING = frozenset({"DequantizeLinear"}), frozenset({"QuantizeLinear"})
@@ -60,6 +60,18 @@ def scale_of(node: ir.Node) -> Scale | None:
         return None
     scales, zeros, axis = stated
     return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0), axis)
+
+
+def stored_integers(operand: Quantization | None) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
+    """Return a constant operand's integers, its scales and as many zero points; None where one is computed."""
+    stored = None if operand is None else operand.node.inputs[0]
+    if operand is None or stored is None or stored.const_value is None or operand.scale is None:
+        return None
+    if operand.has_zero_point and operand.zero_point is None:
+        return None
+    integers, scale = stored.const_value.numpy(), operand.scale.numpy()
+    zero = np.zeros((), integers.dtype) if operand.zero_point is None else operand.zero_point.numpy()
+    return integers, scale, np.broadcast_to(zero, scale.shape)
 
 
 def stored_reals(value: ir.Value | None) -> NDArray[np.float64] | None:

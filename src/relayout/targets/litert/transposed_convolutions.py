@@ -30,6 +30,7 @@ from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
 from relayout.shapes.own_axes import SLICE_INPUTS
 from relayout.targets.litert.insertion import OPEN
+from relayout.targets.litert.integer_scales import stored_integers
 
 IMAGES = (3, 4)  # ranks: one or two axes of space
 OUTPUTS = 16  # outputs that XNNPACK's product of matrices computes at a time: what is missing of them takes as long
@@ -70,15 +71,13 @@ class _Kernel(NamedTuple):
             return _Kernel(_by_output(given[1], group))
         unit = unit_of(operator.node)
         stored = None if unit is None or result_of(unit) is None else unit.operands[1]
-        value = None if stored is None or not stored.is_constant else stored.node.inputs[0]
-        if stored is None or value is None or value.const_value is None or stored.scale is None:
+        weights = stored_integers(stored) if stored is not None and stored.is_constant else None
+        if stored is None or weights is None:
             return None
-        numbers, axis = value.const_value.numpy(), stored.node.attributes.get_int("axis", 1)
-        zero = np.zeros((), numbers.dtype) if stored.zero_point is None else stored.zero_point.numpy()
-        scales = stored.scale.numpy(), np.broadcast_to(zero, stored.scale.shape.numpy())
-        if stored.scale.size == 1:
+        numbers, *scales = weights
+        if scales[0].size == 1:
             return _Kernel(_by_output(numbers, group), *(each.reshape(()) for each in scales))
-        if axis % numbers.ndim == 1:
+        if stored.node.attributes.get_int("axis", 1) % numbers.ndim == 1:
             return _Kernel(_by_output(numbers, group), *(np.tile(each, group) for each in scales))
         return None if numbers.shape[1] > 1 or group != len(numbers) else _Kernel(numbers, *scales)
 
