@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import onnx_ir as ir
 
@@ -97,6 +97,24 @@ def inline_body(
                 value.name = rename(value.name)
     body.remove(nodes)
     graph.insert_before(node, nodes)
+
+
+def become(
+    node: ir.Node,
+    domain: str,  # of the operator
+    op_type: str,  # the operator
+    inputs: Sequence[ir.Value | None],  # what it reads
+    attributes: Iterable[ir.Attr] = (),  # all that it has
+) -> None:
+    """Make another operator of a node, in place: the values that it gives stay, and its name."""
+    kept = list(attributes)
+    node.domain, node.op_type, node.version = domain, op_type, None
+    node.attributes.clear()
+    for attribute in kept:
+        node.attributes.add(attribute)
+    node.resize_inputs(len(inputs))
+    for slot, value in enumerate(inputs):
+        node.replace_input_with(slot, value)
 
 
 def take_over(value: ir.Value, other: ir.Value, but: Collection[ir.Node] = ()) -> None:

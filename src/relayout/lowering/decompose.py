@@ -15,7 +15,7 @@ from relayout.formats.onnx.inferring import SHORT, infer_node
 from relayout.formats.recognition import was_tflite
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.graph.source_names import added, stands_for
-from relayout.graph.subgraphs import all_nodes
+from relayout.graph.subgraphs import all_nodes, become
 from relayout.layout import Dim
 from relayout.lowering.constants import Constants
 from relayout.lowering.decomposition_rows import Expansion
@@ -111,12 +111,7 @@ def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
         read = operands_of_step(step, found, constants.new, stem)
         attributes = [ir.convenience.convert_attribute(name, value) for name, value in step.attributes.items()]
         if step is steps[-1]:
-            node.domain, node.op_type, node.version = "", step.op_type, None
-            node.resize_inputs(len(read))
-            for slot, value in enumerate(read):
-                node.replace_input_with(slot, value)
-            node.attributes.clear()
-            node.attributes.update({attribute.name: attribute for attribute in attributes})
+            become(node, "", step.op_type, read, attributes)
             made = node
         else:
             value = found[step.name] = ir.Value(name=constants.names.unique(f"{given.name}__{step.name}"))

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION
+from relayout.graph.subgraphs import become
 from relayout.layout.normalization import Normalization
 from relayout.lowering.constants import Constants
 from relayout.lowering.fuse_epilogue import Fusion, only_reader
@@ -236,14 +237,10 @@ class _Folding:
         assert found is not None
         slot, scale, shift = found
         stem, read = node.name or node.outputs[0].name or node.op_type, node.inputs[slot]
-        node.op_type, node.version = fusion.op_type, None
-        node.attributes.clear()
-        for attribute in (ir.AttrInt64("group", scale.size), ir.AttrInt64s("kernel_shape", (1, 1))):
-            node.attributes.add(attribute)
         kernel = self.constants.new(f"{stem}/kernel", scale.reshape(-1, 1, 1, 1).astype(np.float32))
-        node.resize_inputs(3)
-        for place, value in enumerate((read, kernel, self.constants.new(f"{stem}/bias", shift.astype(np.float32)))):
-            node.replace_input_with(place, value)
+        bias = self.constants.new(f"{stem}/bias", shift.astype(np.float32))
+        attributes = ir.AttrInt64("group", scale.size), ir.AttrInt64s("kernel_shape", (1, 1))
+        become(node, node.domain, fusion.op_type, [read, kernel, bias], attributes)
 
     def fold(
         self,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.graph.subgraphs import all_nodes
+from relayout.graph.subgraphs import all_nodes, become
 from relayout.lowering.conditions import Condition, is_about
 from relayout.rules import Operator
 from relayout.rules.facts import operator_of
@@ -98,13 +98,7 @@ class _Chain:
         for node in (self.node, *self.taken[:-1]):
             assert node.graph is not None
             node.graph.remove(node, safe=True)
-        last.domain, last.op_type, last.version = self.fusion.domain, self.fusion.written, None
-        last.resize_inputs(len(inputs))
-        for slot, value in enumerate(inputs):
-            last.replace_input_with(slot, value)
-        last.attributes.clear()
-        for attribute in attributes:
-            last.attributes.add(attribute)
+        become(last, self.fusion.domain, self.fusion.written, inputs, attributes)
         self.model.opset_imports.setdefault(self.fusion.domain, 1)
         return names
 

@@ -81,7 +81,7 @@ def normalize_inputs(
         _refuse_integers(value, input_type, types[name])
         _normalize(model.graph, constants, value, _checked(value, mean, std))
         if input_type == "uint8":  # its readers read real numbers of pixels
-            dtype, value.dtype = value.dtype or ir.DataType.FLOAT, ir.DataType.UINT8
+            dtype, value.type = value.dtype or ir.DataType.FLOAT, ir.TensorType(ir.DataType.UINT8)
             _begin_with(model.graph, value, [_cast(constants, value, "real", dtype)])
         elif input_type not in (None, "float32"):
             raise LayoutError(

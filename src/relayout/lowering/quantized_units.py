@@ -17,7 +17,7 @@ import onnx_ir as ir
 from relayout.apply.provenance import holds_itself
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.source_names import stands_for
-from relayout.graph.subgraphs import all_nodes
+from relayout.graph.subgraphs import all_nodes, become
 from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.lowering.unit_rows import (
@@ -430,28 +430,16 @@ class _Fusing:
             assert end.graph is not None
             end.graph.insert_before(end, ir.Node(domain, op_type, inputs, kept, outputs=[whole], name=node.name))
             if self.model.opset_imports.get("", 1) < AXES_AS_INPUT:
-                self._turn(end, "", "Squeeze", [whole], [ir.AttrInt64s("axes", list(squeezed))])
+                become(end, "", "Squeeze", [whole], [ir.AttrInt64s("axes", list(squeezed))])
             else:
                 axes = self.constants.new(f"{whole.name}/axes", np.array(squeezed, np.int64))
-                self._turn(end, "", "Squeeze", [whole, axes], [])
+                become(end, "", "Squeeze", [whole, axes], [])
         else:
-            self._turn(end, domain, op_type, inputs, kept)
+            become(end, domain, op_type, inputs, kept)
             end.name = node.name or end.name
         if domain:
             self.model.opset_imports.setdefault(domain, 1)
         self.counts[f"{domain}:{op_type}" if domain else op_type] += 1
-
-    def _turn(
-        self, end: ir.Node, domain: str, op_type: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr]
-    ) -> None:
-        """Make another node of the end of a unit; what it gives stays."""
-        end.domain, end.op_type = domain, op_type
-        end.attributes.clear()
-        for attribute in attributes:
-            end.attributes.add(attribute)
-        end.resize_inputs(len(inputs))
-        for slot, read in enumerate(inputs):
-            end.replace_input_with(slot, read)
 
 
 def _before(value: ir.Value | None, reader: ir.Node) -> ir.Node | None:

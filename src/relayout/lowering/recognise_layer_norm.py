@@ -21,7 +21,7 @@ from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.weights import vector, widened_from
 from relayout.formats.tflite.importing.tensors import array
-from relayout.graph.subgraphs import all_nodes
+from relayout.graph.subgraphs import all_nodes, become
 from relayout.lowering.constants import Constants
 from relayout.lowering.fuse_epilogue import only_reader
 
@@ -53,9 +53,7 @@ def _write(model: ir.Model, constants: Constants, erf: ir.Node) -> bool:
     if x is None or end is None or end.graph is None:
         return False
     model.opset_imports.setdefault(DOMAIN, 1)
-    end.domain, end.op_type, end.version = DOMAIN, "Gelu", None
-    end.resize_inputs(1)
-    end.replace_input_with(0, x)
+    become(end, DOMAIN, "Gelu", [x], end.attributes.values())
     return True
 
 

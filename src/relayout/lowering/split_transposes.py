@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.apply.value_store import SHAPE_IS_INPUT
-from relayout.graph.subgraphs import all_nodes
+from relayout.graph.subgraphs import all_nodes, become
 from relayout.layout.perm import innermost
 from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
@@ -63,11 +63,7 @@ class _Steps:
         step = self._before(node, "Transpose", [node.inputs[0]], runs, kept)
         step = self._before(node, "Reshape", [step, self._constant(value, (outer, rest, run))], (outer, rest, run))
         step = self._before(node, "Transpose", [step], (outer, run, rest), ir.AttrInt64s("perm", (0, 2, 1)))
-        node.domain, node.op_type = "", "Reshape"
-        node.attributes.clear()
-        node.resize_inputs(2)
-        node.replace_input_with(0, step)
-        node.replace_input_with(1, self._constant(value, shape))
+        become(node, "", "Reshape", [step, self._constant(value, shape)])
         return True
 
     def _before(

@@ -139,7 +139,7 @@ def reshape(operator: Operator) -> Fact:
 @rule("Squeeze", kind="regrouping")
 def squeeze(operator: Operator) -> Fact:
     """Axes of one element leave; the others keep their extents, whatever the result calls them."""
-    dims, gone, count = operator.inputs[0], _listed(operator), operator.shape(1)
+    dims, gone, count = operator.inputs[0], listed_axes(operator), operator.shape(1)
     if gone is None and dims is not None and all(isinstance(dim, int) for dim in dims):
         # Computed axes must be these, if they are as many as have one element.
         ones = [axis for axis, dim in enumerate(dims) if dim == 1]
@@ -152,14 +152,14 @@ def squeeze(operator: Operator) -> Fact:
 @rule("Unsqueeze", kind="regrouping")
 def unsqueeze(operator: Operator) -> Fact:
     """Axes of one element come; the others keep their extents, whatever the result calls them."""
-    dims, come = operator.inputs[0], _listed(operator)
+    dims, come = operator.inputs[0], listed_axes(operator)
     if dims is None or come is None:
         return reshape(operator)
     rank, rest = len(dims) + len(come), iter(dims)
     return _stated(operator, [1 if axis in normalized(come, rank) else next(rest, 1) for axis in range(rank)])
 
 
-def _listed(operator: Operator) -> Sequence[int] | None:
+def listed_axes(operator: Operator) -> Sequence[int] | None:
     """The axes that an operator names, as an attribute or as a constant operand; None where it names none."""
     return operator.integers(1) if operator.has(1) else operator.ints("axes")
 

@@ -169,10 +169,8 @@ class DimensionRewriting:
             bounds = [self.constant(np.array([number]), f"{name}_{word}") for word, number in first]
             value = self.emit(node, "Slice", [value, *bounds], f"{name}_first", value)
         length = self.length(node, place, part)
-        ones = [self.constant(np.ones(n, np.int64), f"{name}_ones") for n in (axis, count - axis - 1) if n]
-        pieces = [*ones[: bool(axis)], length, *ones[bool(axis) :]]
-        shape = length if len(pieces) == 1 else self.emit(node, "Concat", pieces, f"{name}_shape", length, axis=0)
-        value = self.emit(node, "Expand", [value, shape], name, value)
+        ones = [1] * (count - 1)
+        value = self._expanded(node, (value, length), (ones[:axis], ones[axis:]), f"{name}_ones", name, value)
         if apart:
             joined = [*dims[: axis - 1], Extent(-1), *dims[axis:]]
             value = self.emit(node, "Reshape", [value, self._numbers(joined, name)], f"{name}_joined", value)
@@ -183,14 +181,28 @@ class DimensionRewriting:
         value, (operand, *_) = expand.outputs[0], expand.inputs
         assert operand is not None
         name, length = f"{value.name}_stretched", self.extent(node, place)
-        around = [self.constant(np.array(some), f"{name}_dims") for some in (dims[:axis], dims[axis + 1 :]) if some]
-        pieces = [*around[: bool(axis)], length, *around[bool(axis) :]]
-        shape = length if len(pieces) == 1 else self.emit(node, "Concat", pieces, f"{name}_shape", length, axis=0)
-        result = self.emit(node, "Expand", [operand, shape], name, value)
+        around = dims[:axis], dims[axis + 1 :]
+        result = self._expanded(node, (operand, length), around, f"{name}_dims", name, value)
         made = result.producer()
         assert made is not None
         made.metadata_props.update(expand.metadata_props)
         return result
+
+    def _expanded(
+        self,
+        node: ir.Node,
+        operands: tuple[ir.Value, ir.Value],  # what is expanded, and the extent of one axis
+        around: tuple[Sequence[int], Sequence[int]],  # the extents before that axis, and behind it
+        what: str,  # the name of these
+        name: str,  # that of the result
+        like: ir.Value,  # a value of its element type
+    ) -> ir.Value:
+        """Add an Expand."""
+        value, length = operands
+        before, behind = ([self.constant(np.array(some, np.int64), what)] if some else [] for some in around)
+        pieces = [*before, length, *behind]
+        shape = length if len(pieces) == 1 else self.emit(node, "Concat", pieces, f"{name}_shape", length, axis=0)
+        return self.emit(node, "Expand", [value, shape], name, like)
 
     def _numbers(self, extents: Sequence[Extent], name: str) -> ir.Value:
         """Return a shape as a constant; the one extent that is no number is what is left."""

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from relayout.layout import Extent, product
 from relayout.rules import Operator, normalized
+from relayout.rules.views import listed_axes
 from relayout.shapes.constants import shape_items
 from relayout.shapes.own_axes import extents_of
 from relayout.shapes.parts import OpenedFactor, Parts, as_written, dims_of, likeliest, moving_ways, ways
@@ -22,13 +23,9 @@ class Choice(NamedTuple):
     ways: int
 
 
-def _listed_axes(operator: Operator) -> Sequence[int] | None:
-    return operator.integers(1) if operator.has(1) else operator.ints("axes")
-
-
 def squeeze(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
     """Keep a part where it is, if its axis does not leave."""
-    shape, axes = operator.shape(), _listed_axes(operator)
+    shape, axes = operator.shape(), listed_axes(operator)
     if shape is None:
         return None
     gone = [axis for axis, dim in enumerate(shape) if dim == 1] if axes is None else normalized(axes, len(shape))
@@ -38,7 +35,7 @@ def squeeze(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
 
 def unsqueeze(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
     """Keep a part in its axis, wherever others come."""
-    shape, axes = operator.shape(), _listed_axes(operator)
+    shape, axes = operator.shape(), listed_axes(operator)
     if shape is None or axes is None:
         return None
     rank = len(shape) + len(axes)

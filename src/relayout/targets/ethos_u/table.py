@@ -285,17 +285,21 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
     dims, letters = placement.inputs[0], signature.inputs[0]
     if unit is None or unit.dtype is None or not dims or letters is None:
         return PRICES(operator, signature, placement)
-    axes: Sequence[int] = operator.integers(1) or operator.ints("axes") or range(len(letters))
-    if operator.name == "Pad":
-        pads = operator.integers(1) or operator.ints("pads") or ()
-        padded = operator.integers(3) if operator.has(3) else range(len(letters))
-        sides = zip(padded or (), pads, pads[len(pads) // 2 :], strict=False)
-        axes = [axis for axis, before, after in sides if before or after]
-    along = {letters[axis % len(letters)] for axis in axes}
+    along = {letters[axis % len(letters)] for axis in _axes(operator, len(letters))}
     extents = [extent for _, extent in dims]
     if dims[-1][0] not in along or (operator.name != "Pad" and any(extent.number == 1 for extent in extents[-3:])):
         return 0
     return MOST[operator.name] * product(extents).number * ceil(unit.dtype.itemsize) * placement.runs
+
+
+def _axes(operator: Operator, rank: int) -> Sequence[int]:
+    """Return the axes that a node works along."""
+    if operator.name != "Pad":
+        return operator.integers(1) or operator.ints("axes") or range(rank)
+    pads = operator.integers(1) or operator.ints("pads") or ()
+    padded = operator.integers(3) if operator.has(3) else range(rank)
+    sides = zip(padded or (), pads, pads[len(pads) // 2 :], strict=False)
+    return [axis for axis, before, after in sides if before or after]
 
 
 BYTES = ("INT8", "UINT8")

@@ -116,15 +116,13 @@ def _steps(
     # Where the batch is open, too, LiteRT computes a shape with what others do not have.
     outer = [OPEN] if not for_cpu and not isinstance(shape[0], int) else []
     # A Reshape finds one extent: all others are known from the first axis on that has steps.
-    long = next((place for place, axis in enumerate(axes) if axis.stride > 1), None)
-    is_known = long is None or [*blocks[long:], *outer].count(OPEN) <= 1
+    long = next((place for place, axis in enumerate(axes) if axis.stride > 1), len(axes))
+    is_known = [*blocks[long:], *outer].count(OPEN) <= 1
     bias = given[2] if operator.has(2) else np.zeros(len(kernel.numbers), kernel.numbers.dtype)
     if operator.int("group", 1) == 1 and kernel.scale is None and bias is not None:
         spread = _spread(axes, len(kernel.numbers), blocks)
         if spread and (not is_known or _takes_less_as_channels(axes, len(kernel.numbers))):
-            united = list(places_of(axes, united=True).values())  # the channels are those of each place in turn
-            taken, biases = np.concatenate([kernel.at(each) for each in united]), np.tile(bias, len(united))
-            return Step(CONVOLUTION, (0, taken, biases), "channels", _attributes(united[0])), *spread
+            return _as_channels(axes, kernel, bias), *spread
     return tuple(_one_by_one(operator, axes, kernel, blocks)) if is_known else ()
 
 
@@ -139,6 +137,13 @@ def _takes_less_as_channels(axes: Sequence[Axis], outputs: int) -> bool:
     places, united = (list(places_of(axes, united=each).values()) for each in (False, True))
     several = -(-outputs // OUTPUTS) * sum(prod(place.window for place in each) for each in places)
     return -(-outputs * len(united) // OUTPUTS) * prod(place.window for place in united[0]) <= several
+
+
+def _as_channels(axes: Sequence[Axis], kernel: _Kernel, bias: NDArray[np.generic]) -> Step:
+    """Return the convolution whose channels are those of each place in turn."""
+    united = list(places_of(axes, united=True).values())
+    taken, biases = np.concatenate([kernel.at(each) for each in united]), np.tile(bias, len(united))
+    return Step(CONVOLUTION, (0, taken, biases), "channels", _attributes(united[0]))
 
 
 def convolution_attributes(operator: Operator) -> dict[str, Attribute]:

@@ -51,11 +51,11 @@ def narrow_integers(draft: Draft) -> None:
         for place, tensor in enumerate(operator.inputs):
             if tensor is None or not _is_long(tensor):
                 continue
-            if is_fixed:
-                if tensor in shorter:
-                    operator.inputs[place] = _longer(draft, shorter[tensor], operators)
-            else:
+            if not is_fixed:
                 operator.inputs[place] = _shorter(draft, tensor, shorter)
+            elif (narrow := shorter.get(tensor)) is not None:
+                wide = operator.inputs[place] = draft.tensor(f"{narrow.name}/int64", LONG, narrow.dims)
+                operators.append(_cast(narrow, wide))
         for place, result in enumerate(operator.outputs):
             if result.type != LONG:
                 continue
@@ -93,12 +93,6 @@ def _shorter(draft: Draft, tensor: DraftTensor, shorter: dict[DraftTensor, Draft
         ends = np.iinfo(np.int32)
         shorter[tensor] = draft.constant(f"{tensor.name}/int32", np.clip(array, ends.min, ends.max).astype(np.int32))
     return shorter[tensor]
-
-
-def _longer(draft: Draft, tensor: DraftTensor, operators: list[DraftOperator]) -> DraftTensor:
-    result = draft.tensor(f"{tensor.name}/int64", LONG, tensor.dims)
-    operators.append(_cast(tensor, result))
-    return result
 
 
 def _drop_casts(draft: Draft) -> None:

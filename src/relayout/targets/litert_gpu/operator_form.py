@@ -53,20 +53,16 @@ PARAMETERS: Mapping[str, tuple[int, ...]] = {
 PLAIN = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"})
 """Builtins whose weights and bias are told by whether they are constants."""
 MANY = frozenset({"CONCATENATION", "PACK"})  # builtins of any number of operands: of those that are alike one is told
-STRETCHED = frozenset(  # builtins whose operands stretch to the result: their ranks do not matter
-    [
-        *["ADD", "SUB", "MUL", "DIV", "MAXIMUM", "MINIMUM", "POW", "SQUARED_DIFFERENCE", "FLOOR_DIV", "FLOOR_MOD"],
-        *["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "LOGICAL_AND", "LOGICAL_OR"],
-        *["SELECT", "SELECT_V2"],
-    ]
-)
-EACH = frozenset(  # builtins that compute each element of one operand: its rank does not matter
-    [
-        *["ABS", "NEG", "EXP", "LOG", "SQRT", "RSQRT", "SIN", "COS", "TANH", "LOGISTIC", "FLOOR", "CEIL", "ROUND"],
-        *["SQUARE", "SIGN", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "ELU", "HARD_SWISH", "GELU", "LEAKY_RELU"],
-        *["CAST", "LOGICAL_NOT", "ZEROS_LIKE", "ADD_N"],
-    ]
-)
+_NAMES = """
+    ADD SUB MUL DIV MAXIMUM MINIMUM POW SQUARED_DIFFERENCE FLOOR_DIV FLOOR_MOD EQUAL NOT_EQUAL LESS LESS_EQUAL GREATER
+    GREATER_EQUAL LOGICAL_AND LOGICAL_OR SELECT SELECT_V2
+"""
+STRETCHED = frozenset(_NAMES.split())  # builtins whose operands stretch to the result: their ranks do not matter
+_NAMES = """
+    ABS NEG EXP LOG SQRT RSQRT SIN COS TANH LOGISTIC FLOOR CEIL ROUND SQUARE SIGN RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1
+    ELU HARD_SWISH GELU LEAKY_RELU CAST LOGICAL_NOT ZEROS_LIKE ADD_N
+"""
+EACH = frozenset(_NAMES.split())  # builtins that compute each element of one operand: its rank does not matter
 
 
 def form_of(operator: DraftOperator) -> str:
@@ -167,11 +163,9 @@ def _own_axis(operator: DraftOperator) -> str:
 
 
 def _padded(operator: DraftOperator) -> str:
-    """Return whether the first axis gets a border, and whether another does."""
+    """Return whether the first axis gets a border."""
     pads = operator.inputs[1]
-    if pads is None or pads.array is None:
-        return ""
-    return "first" if pads.array[:1].any() else ""
+    return "first" if pads is not None and pads.array is not None and pads.array[:1].any() else ""
 
 
 def _window(operator: DraftOperator) -> str:
@@ -227,30 +221,17 @@ def _images(operator: DraftOperator) -> str:
     return " ".join(name for name in ("align_corners", "half_pixel_centers") if operator.options.get(name))
 
 
-def _looked_up(operator: DraftOperator) -> str:
-    return f"{_own_axis(operator)} batch {operator.options.get('batch_dims', 0)}"
-
-
-def _count(operator: DraftOperator) -> str:
-    return str(len(operator.inputs)) if len(operator.inputs) > 2 else ""
-
-
 DETAILS: Mapping[str, Callable[[DraftOperator], str]] = {  # builtin -> what else its form says
-    **dict.fromkeys(
-        ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ANY", "REDUCE_ALL"), _named_axes
-    ),
-    **dict.fromkeys(("ARG_MAX", "ARG_MIN", "CUMSUM", "REVERSE_V2"), _named_axes),
+    **dict.fromkeys((*REDUCTIONS, "ARG_MAX", "ARG_MIN", "CUMSUM", "REVERSE_V2", "SPLIT", "SPLIT_V"), _named_axes),
     **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD"), _padded),
     "UNPACK": _own_axis,
     **dict.fromkeys(STRETCHED, _twice),
     **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), _images),
-    "GATHER": _looked_up,
-    "SPLIT": _named_axes,
-    "SPLIT_V": _named_axes,
+    "GATHER": lambda operator: f"{_own_axis(operator)} batch {operator.options.get('batch_dims', 0)}",
     "CONV_2D": _window,
     "DEPTHWISE_CONV_2D": _depthwise,
     "BATCH_MATMUL": _batches,
     "STRIDED_SLICE": _strided,
     "PRELU": _slopes,
-    "ADD_N": _count,
+    "ADD_N": lambda operator: str(len(operator.inputs)) if len(operator.inputs) > 2 else "",
 }

@@ -107,11 +107,8 @@ def _written(
         for each in operators or ():
             if _is_folded(draft, each):
                 continue
-            parts = (
-                [each]
-                if each.name == "RESHAPE" or not reason_of(each)
-                else _written(draft, each, forms, general, depth + 1)
-            )
+            is_taken = each.name == "RESHAPE" or not reason_of(each)
+            parts = [each] if is_taken else _written(draft, each, forms, general, depth + 1)
             if parts is None:
                 break
             written += parts
@@ -163,10 +160,8 @@ def array_of(tensor: DraftTensor) -> NDArray[Any] | None:
 
 def _activated(operator: DraftOperator, array: NDArray[Any]) -> NDArray[Any]:
     """Return what the activation of an operator makes of its result."""
-    low, high = {0: (None, None), 1: (0, None), 2: (-1, 1), 3: (0, 6)}[
-        int(operator.options.get("fused_activation_function") or 0)
-    ]
-    return array if low is None and high is None else np.clip(array, low, high)
+    kind = int(operator.options.get("fused_activation_function") or 0)
+    return np.clip(array, *{1: (0, None), 2: (-1, 1), 3: (0, 6)}[kind]) if kind else array
 
 
 def _each(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -216,10 +211,10 @@ FOLDED: Mapping[str, Callable[..., Any]] = {
     "LOGISTIC": _each(lambda a: 1 / (1 + np.exp(-a))),
     "ABS": _each(np.abs),
     "FLOOR": _each(np.floor),
-    "CAST": lambda operator, a: a,
-    "RESHAPE": lambda operator, a, *shape: a.reshape(operator.outputs[0].shape),
-    "EXPAND_DIMS": lambda operator, a, *axis: a.reshape(operator.outputs[0].shape),
-    "SQUEEZE": lambda operator, a, *axis: a.reshape(operator.outputs[0].shape),
+    **dict.fromkeys(("CAST", "DEQUANTIZE"), lambda operator, a: a),
+    **dict.fromkeys(
+        ("RESHAPE", "EXPAND_DIMS", "SQUEEZE"), lambda operator, a, *_: a.reshape(operator.outputs[0].shape)
+    ),
     "TRANSPOSE": lambda operator, a, perm: a.transpose(tuple(map(int, perm))),
     "BROADCAST_TO": lambda operator, a, shape: np.broadcast_to(a, operator.outputs[0].shape),
     "FILL": lambda operator, shape, value: np.broadcast_to(value, operator.outputs[0].shape),
@@ -236,7 +231,6 @@ FOLDED: Mapping[str, Callable[..., Any]] = {
     "SCATTER_ND": _scattered,
     "SPLIT": lambda operator, axis, a: np.split(a, len(operator.outputs), int(axis.reshape(-1)[0])),
     "FULLY_CONNECTED": _dense,
-    "DEQUANTIZE": lambda operator, a: a,
     "LESS": _each(np.less),
     "LESS_EQUAL": _each(np.less_equal),
     "GREATER": _each(np.greater),

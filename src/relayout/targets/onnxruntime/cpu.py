@@ -65,11 +65,7 @@ def single_consumers(
     return own, kept_apart(sites, units, forms, own)
 
 
-def own_readers(
-    sites: Sites,  # the source graph, as it was
-    units: Mapping[Root, ir.Node],  # integers between quantized units -> the QuantizeLinear that gives them
-    forms: Mapping[Port, Form],  # operand -> the dimensions in which it is stored
-) -> set[Port]:
+def own_readers(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form]) -> set[Port]:
     """Where int8 is dequantized for one reader alone, as in the source, though others want the same now."""
     alone: dict[tuple[Root, Form], list[Port]] = {}
     beside: Counter[tuple[Root, Form]] = Counter()
@@ -87,12 +83,7 @@ def own_readers(
     return {port for key, ports in alone.items() if beside[key] > 1 for port in ports}
 
 
-def kept_apart(
-    sites: Sites,  # the source graph, as it was
-    units: Mapping[Root, ir.Node],  # integers between quantized units -> the QuantizeLinear that gives them
-    forms: Mapping[Port, Form],  # operand -> the dimensions in which it is stored
-    own: Set[Port],  # the operands that get integers of their own
-) -> set[Root]:
+def kept_apart(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form], own: Set[Port]) -> set[Root]:
     """The int8 integers that a view alone read in the source, and that several read in the result."""
     signed = {root: node for root, node in units.items() if root.value.dtype == ir.DataType.INT8}
     views = {node for node, _, _ in sites.viewing} if signed else set()
