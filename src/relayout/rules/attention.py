@@ -69,11 +69,6 @@ def _size(operator: Operator, slot: int, heads: int) -> int:
     return 0 if heads < 1 or channels % heads else channels // heads
 
 
-def _result(operator: Operator) -> int:
-    """Return the rank of the first output; 0 where it is not known."""
-    return len(operator.outputs[0] or ())
-
-
 def _length(operator: Operator, slot: int, axis: int) -> int:
     """Return an extent of an input; 0 where it is not known."""
     shape = operator.shape(slot)
@@ -85,7 +80,11 @@ def _length(operator: Operator, slot: int, axis: int) -> int:
 def attention(operator: Operator) -> Fact:
     """`q[b h s d], k[b g t d], v[b g t e] -> y[b h s e]`, or all with heads packed: `q[b s h*d] -> y[b s h*e]`."""
     rank = operator.rank()
-    if rank not in (PACKED, APART) or any(operator.rank(slot) != rank for slot in (1, 2)) or _result(operator) != rank:
+    if (
+        rank not in (PACKED, APART)
+        or any(operator.rank(slot) != rank for slot in (1, 2))
+        or len(operator.outputs[0] or ()) != rank
+    ):
         return None
     mask = ("b", "h", "s", "m")[max(APART - (operator.rank(3) or 0), 0) :]
     inputs: Operands = {3: mask, 4: ("b", "g", "p", "d"), 5: ("b", "g", "p", "e"), 6: ("b",)}
@@ -151,7 +150,7 @@ def _rotary(
 ) -> Signature | None:
     """Make the signature of a rotary embedding."""
     rank = operator.rank()
-    if rank not in (PACKED, APART) or _result(operator) != rank:
+    if rank not in (PACKED, APART) or len(operator.outputs[0] or ()) != rank:
         return None
     angles = ("b", "s", "r") if operator.rank(cosine) == PACKED else ("p", "r")
     where = ("b", "s") if operator.rank(positions) == 2 else ("o",)

@@ -6,15 +6,9 @@ The line of each says what it does with them; reports give it as the reason.
 from __future__ import annotations
 
 from relayout.listed_modules import with_line
-from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
-from relayout.rules.signature import Fact
 
 COORDINATES = "Lists coordinates in the order in which the elements lie."
-
-
-def _nothing(_: Operator) -> Fact:
-    return None
 
 
 ROWS = {  # what they do -> operators
@@ -34,10 +28,7 @@ ROWS = {  # what they do -> operators
     "Reads strings or encoded bytes.": "ImageDecoder RegexFullMatch StringNormalizer StringSplit TfIdfVectorizer",
 }
 for line, names in ROWS.items():
-    rule(names, kind="opaque")(with_line(_nothing, line))
-rule("WHERE", kind="opaque", domain="tflite")(with_line(_nothing, COORDINATES))
-rule("Multinomial", kind="opaque", draws=True)(
-    with_line(
-        _nothing, "Draws classes of `x[b c]`: both axes have their place, and nothing comes before it that could gain."
-    )
-)
+    rule(names, kind="opaque")(with_line(lambda _: None, line))
+rule("WHERE", kind="opaque", domain="tflite")(with_line(lambda _: None, COORDINATES))
+LINE = "Draws classes of `x[b c]`: both axes have their place, and nothing comes before it that could gain."
+rule("Multinomial", kind="opaque", draws=True)(with_line(lambda _: None, LINE))

@@ -132,24 +132,16 @@ def crop(operator: Operator) -> Fact:
 
 
 @rule("RoiAlign", kind="layout-sensitive", layouts={0: "NC"})
-def roi_align(operator: Operator) -> Fact:
+@rule("CropAndResize", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
+def regions(operator: Operator) -> Fact:
     """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
     x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")
     whole = frozenset(("n", "q", *x[2:], *y[2:]))
-    return Signature((x, ("r", "q"), ("r",)), (y,), whole, frozenset("cr")).positional()
+    operands = operator.operands({0: x, 1: ("r", "q"), 2: ("r",)})
+    return Signature(operands, (y,), whole, frozenset("cr")).positional()
 
 
 @rule("MaxRoiPool", kind="layout-sensitive", layouts={0: "NC"})
 def max_roi_pool(operator: Operator) -> Fact:
     """`x[n c h w], rois[r q] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
-    x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")
-    whole = frozenset(("n", "q", *x[2:], *y[2:]))
-    return Signature((x, ("r", "q")), (y,), whole, frozenset("cr")).positional()
-
-
-@rule("CropAndResize", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
-def crop_and_resize(operator: Operator) -> Fact:
-    """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
-    x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")
-    whole = frozenset(("n", "q", *x[2:], *y[2:]))
-    return Signature((x, ("r", "q"), ("r",), None), (y,), whole, frozenset("cr")).positional()
+    return regions(operator)

@@ -35,10 +35,11 @@ def _is_axis(value: Any) -> bool:
     return isinstance(value, str) and bool(value) and set(value).isdisjoint("/%*")
 
 
+_TOKEN = re.compile(r"[^/%*]+([/%][1-9]\d*)?(\*[^/%*]+)*")  # `c/16` and `c%16` are parts of an axis, `h*d` is two
+
+
 def _are_tokens(value: Any) -> bool:
-    """`c/16` and `c%16` are parts of an axis, `h*d` is two axes."""
-    token = re.compile(r"[^/%*]+([/%][1-9]\d*)?(\*[^/%*]+)*")
-    return isinstance(value, tuple) and all(isinstance(each, str) and token.fullmatch(each) for each in value)
+    return isinstance(value, tuple) and all(isinstance(each, str) and _TOKEN.fullmatch(each) for each in value)
 
 
 def _is_letters(value: Any) -> bool:
@@ -246,9 +247,8 @@ def _refuse_silence(where: str, fact: Signature, operator: Operator) -> None:
 def _axes_in(operator: Operator, name: str, rank: int) -> tuple[int, ...]:
     """List the axes that an attribute counts, if its name says so and they are there."""
     found = operator.node.attributes[name]
-    if not re.fullmatch(r"(\w+_)?ax[ei]s", name) or found.type not in (ir.AttributeType.INT, ir.AttributeType.INTS):
-        return ()
-    if found.is_ref():
+    is_listed = found.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and not found.is_ref()
+    if not is_listed or not re.fullmatch(r"(\w+_)?ax[ei]s", name):
         return ()
     axes = (operator.int(name, 0),) if found.type == ir.AttributeType.INT else operator.ints(name) or ()
     return tuple(axis % rank for axis in axes if -rank <= axis < rank)
@@ -272,8 +272,7 @@ def _reversed(fact: Signature, letters: Letters | None) -> Letters | None:
     if letters is None:
         return None
     inner = [letter for letter in reversed(letters) if letter not in (*fact.head, *fact.tail)]
-    ends = ([letter for letter in end if letter in letters] for end in (fact.head, fact.tail))
-    first, last = ends
+    first, last = ([letter for letter in end if letter in letters] for end in (fact.head, fact.tail))
     return (*first, *inner, *last)
 
 

@@ -96,9 +96,8 @@ def weighted(op: Operation) -> bool:
     kernel = op.emit("DequantizeLinear", [signs, sizes, zeros], dims(signs), ir.DataType.FLOAT, axis=0)
     i = 0 if data is op.input(0) else 1
     x = op.real(i, TO_FIRST)
-    y = op.emit(
-        CONVOLUTION, [x, kernel], perms.permute(TO_FIRST, dims(op.stored(i))), kernel_shape=[1, 1], group=channels
-    )
+    shape = perms.permute(TO_FIRST, dims(op.stored(i)))
+    y = op.emit(CONVOLUTION, [x, kernel], shape, kernel_shape=[1, 1], group=channels)
     op.result(y, perm=TO_LAST, fused=op.options.fused_activation_function)
     return True
 

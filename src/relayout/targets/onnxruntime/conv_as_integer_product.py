@@ -158,12 +158,14 @@ def _unrolled(op: Operation, times: Times) -> bool:
     counts = [count for count in places if isinstance(count, int) and count > 0]
     if len(counts) != 2:
         return False
-    margins = [0, 0] if border is not None else [a + b for a, b in zip(around[:2], around[2:], strict=True)]
-    bordered = [e + margin for e, margin in zip(extents, margins, strict=True)]
+    sides = zip(extents, around[:2], around[2:], strict=True)
+    bordered = [e + (a + b if border is None else 0) for e, a, b in sides]
     windows = _Windows(tuple(bordered), depth, tuple(window), tuple(counts), tuple(strides), tuple(dilations))
     read, given = math.prod(extents) * depth, math.prod(counts) * o
     best = min(windows.ways(), key=lambda way: way.time(times, read, o))
-    taken = best.time(times, read / _together(op), o) + REORDERING * _reordered(op, read, given)
+    # ONNX Runtime quantizes an image once for all convolutions that read it.
+    together = sum(reader.name == op.operator.name for reader in op.tensors.flow.readers(op.operator.inputs[0]))
+    taken = best.time(times, read / together, o) + REORDERING * _reordered(op, read, given)
     floats = times.floats + times.float_product * windows.products(o) + times.float_element * (read + given)
     if taken + times.node >= MARGIN * floats:
         return False
@@ -173,11 +175,6 @@ def _unrolled(op: Operation, times: Times) -> bool:
     bias = op.bias(2, 0, 1)
     op.result(y if bias is None else op.each("Add", y, bias), fused=options.fused_activation_function)
     return True
-
-
-def _together(op: Operation) -> int:
-    """How many convolutions read the image: ONNX Runtime quantizes it once for all."""
-    return sum(reader.name == op.operator.name for reader in op.tensors.flow.readers(op.operator.inputs[0]))
 
 
 def _reordered(op: Operation, read: int, given: int) -> int:

@@ -41,6 +41,7 @@ from relayout.lowering.conditions import (
 from relayout.lowering.fuse_epilogue import Fusion
 from relayout.lowering.unit_rows import Unit
 from relayout.rules import Attribute, Operator, Placement, Signature, Written
+from relayout.rules.views import listed_axes
 from relayout.targets.onnxruntime.blocked import BLOCKED, STEM, lies_in_blocks
 from relayout.targets.onnxruntime.decompositions import EXPANSIONS
 from relayout.targets.onnxruntime.float_prices import LEAST_IN_VOLUMES, REDUCED, STRETCHED
@@ -284,7 +285,7 @@ def _is_of_few(operator: Operator) -> bool:
 
 
 def _whole_image(operator: Operator) -> bool:
-    axes, rank = operator.integers(1) if operator.has(1) else operator.ints("axes"), operator.rank() or 0
+    axes, rank = listed_axes(operator), operator.rank() or 0
     return bool(axes) and {axis % rank for axis in axes or ()} == set(range(2, rank))
 
 

@@ -42,10 +42,6 @@ def _extents(operator: Operator) -> tuple[int, int, int] | None:
     return kernel[0], kernel[1], operator.int("group", 1)
 
 
-def _float(operator: Operator, name: str, default: float) -> float:
-    return operator.node.attributes.get_float(name, default)
-
-
 NUMBERS = (  # operators that give numbers for numbers, of every channel alone
     "Abs Add AveragePool Clip Cos Elu Erf Gelu GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish LeakyRelu Max"
     " MaxPool Min Mish Mul Neg Relu Sigmoid Sin Softplus Sub Swish Tanh"
@@ -59,8 +55,10 @@ def _bounds(operator: Operator) -> tuple[float, ...] | None:
 
 ACTIVATIONS: dict[str, Callable[[Operator], tuple[float, ...] | None]] = {
     **dict.fromkeys(("Relu", "Sigmoid", "Tanh"), lambda _: ()),
-    "LeakyRelu": lambda operator: (_float(operator, "alpha", 0.01),),
-    "HardSigmoid": lambda operator: (_float(operator, "alpha", 0.2), _float(operator, "beta", 0.5)),
+    "LeakyRelu": lambda operator: (operator.node.attributes.get_float("alpha", 0.01),),
+    "HardSigmoid": lambda operator: tuple(
+        operator.node.attributes.get_float(name, default) for name, default in (("alpha", 0.2), ("beta", 0.5))
+    ),
     "Clip": _bounds,
 }
 

@@ -62,7 +62,7 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
     if not step or step < 0 or (operator.has(2) and window is None):
         return ()
     count = length or (0 if window is None else window.size)
-    if not _is_quicker(count):
+    if count < LEAST_LENGTH or (count > MOST_WINDOWED and count & (count - 1) == 0):  # short transforms are quicker
         return ()
     kept = count // 2 + 1 if operator.int("onesided", 1) else count
     short = isinstance(shape[1], int) and shape[1] < count
@@ -75,11 +75,6 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
         Step("Transpose", ("frames",), "last", {"perm": (0, 2, 1)}),
         Step("Reshape", ("last", _shape(0, 0, kept, 2)), "y"),
     )
-
-
-def _is_quicker(count: int) -> bool:
-    """Tell whether a window of this length takes less time by one matrix."""
-    return count >= LEAST_LENGTH and (count <= MOST_WINDOWED or count & (count - 1) != 0)
 
 
 def _kernel(count: int, kept: int, window: NDArray[Any] | None) -> NDArray[np.float32]:
@@ -161,6 +156,7 @@ class Transform:
         inner = max(range(ahead), key=lambda axis: (extent if isinstance(extent := rows[axis], int) else inf, axis))
         others = [axis for axis in range(ahead) if axis != inner]
         places = {axis: place for place, axis in enumerate([*others, inner], 1)}
+        perm = (*(places[axis] for axis in range(ahead)), ahead + 1, 0, ahead + 2)
         steps = (
             Step("Reshape", (0, _shape(*same, self.a, size)), "split"),
             Step("MatMul", (first, "split"), "first"),
@@ -168,12 +164,7 @@ class Transform:
             Step("Transpose", ("joined",), "apart", {"perm": (ahead, *others, inner, ahead + 1)}),
             Step("MatMul", ("apart", second.reshape(self.a, *[1] * len(others), 2 * size, 2 * kept)), "second"),
             Step("Reshape", ("second", _shape(*(0,) * (ahead + 1), kept, 2)), "parted"),
-            Step(
-                "Transpose",
-                ("parted",),
-                "together",
-                {"perm": (*[places[axis] for axis in range(ahead)], ahead + 1, 0, ahead + 2)},
-            ),
+            Step("Transpose", ("parted",), "together", {"perm": perm}),
             Step("Reshape", ("together", _shape(*same, kept * self.a, 2)), "whole"),
         )
         if kept * self.a == self.wanted:

@@ -76,24 +76,18 @@ _I8, _I16, _I32, _I64 = ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, 
 _U8, _U16, _U32, _U64 = ir.DataType.UINT8, ir.DataType.UINT16, ir.DataType.UINT32, ir.DataType.UINT64
 
 _SHORT = {_I16: _I32, _U16: _I32}
+_COMPARED = {**_SHORT, _BOOL: _U8}
 _NARROW = {_I8: _I32, _U8: _I32, **_SHORT, _U32: _I64}
 
 IN_PLACE_OF: dict[str, dict[ir.DataType, ir.DataType]] = {
-    "ArgMax": {**_SHORT, _BOOL: _U8, _U32: _I64},
-    "ArgMin": {**_SHORT, _BOOL: _U8, _U32: _I64},
-    "Clip": _SHORT,
-    "CumSum": {**_NARROW, _U64: _I64},
-    "Max": {**_SHORT, _BOOL: _U8},
+    **dict.fromkeys(("ArgMax", "ArgMin"), _COMPARED | {_U32: _I64}),
+    **dict.fromkeys(("Clip", "Pad"), _SHORT),
+    **dict.fromkeys(("CumSum", "Range", "ReduceProd", "ReduceSum"), _NARROW | {_U64: _I64}),
+    **dict.fromkeys(("Max", "Min"), _COMPARED),
     "MaxPool": {_I16: _FLOAT, _U16: _FLOAT, _I32: _DOUBLE, _U32: _DOUBLE},
-    "Min": {**_SHORT, _BOOL: _U8},
     "NonZero": {_I8: _I64, **_SHORT, _U32: _I64, _U64: _I64},
-    "Pad": _SHORT,
-    "Range": {_I8: _I32, _U8: _I32, **_SHORT, _U32: _I64, _U64: _I64},
-    "ReduceMax": {**_SHORT, _U32: _I64},
-    "ReduceMin": {**_SHORT, _U32: _I64},
-    "ReduceProd": {**_NARROW, _U64: _I64},
-    "ReduceSum": {**_NARROW, _U64: _I64},
-    RESIZE: {**_SHORT, _BOOL: _U8, _U32: _I32},
+    **dict.fromkeys(("ReduceMax", "ReduceMin"), _SHORT | {_U32: _I64}),
+    RESIZE: {**_COMPARED, _U32: _I32},
     "TopK": {_U16: _I32, _U32: _I64, _BOOL: _U8},
     "Where": {_I8: _I32, **_SHORT, _U64: _I64, _BOOL: _U8},
 }

@@ -71,17 +71,16 @@ def condensed(op: Operation) -> bool:
 
 def _is_of_bytes(op: Operation) -> bool:
     """Whether data and result are bytes, and the weights constants of int8 around 0."""
-    weights, constants = op.tensors.quantization(op.input(1)), op.input(1).data is not None
-    around_zero = (
-        weights is not None and not weights.zero_point.any() and (not weights.per_channel or weights.axis == 0)
-    )
+    weights = op.tensors.quantization(op.input(1))
     quantizations = [op.tensors.quantization(tensor) for tensor in (op.input(0), op.output())]
     return (
         {op.input(0).type, op.output().type} <= set(BYTES_ONLY)
         and all(q is not None and not q.per_channel for q in quantizations)
         and (op.input(0).stated, op.input(1).type) == (TensorType.INT8, TensorType.INT8)
-        and constants
-        and around_zero
+        and op.input(1).data is not None
+        and weights is not None
+        and not weights.zero_point.any()
+        and (not weights.per_channel or weights.axis == 0)
     )
 
 
