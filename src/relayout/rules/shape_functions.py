@@ -129,13 +129,26 @@ def _by_row(operator: Operator, told: Told) -> list[Output]:
             return [(kind, found[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
     for places in told.extents:
         if all(operator.rank(place[0]) == len(places) for place in places if place):
-            shapes = {
-                slot: tuple((operator.shape(place[0]) or ())[place[1]] if place else UNKNOWN for place in other)
-                for slot, other in ((0, places), *told.others)
-            }
+            shapes = {slot: _read(operator, other) for slot, other in ((0, places), *told.others)}
             return [(kind, shapes[slot]) if slot in shapes else (None, None) for slot in range(len(node.outputs))]
     by_letters = _by_letters(operator, known=told.like is None)
     return [(None if slot else kind, shape) for slot, shape in enumerate(by_letters)]
+
+
+def _constants(given: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onnx.TensorProto]]:
+    for name, value in given:
+        tensor = None if value.is_graph_input() else value.const_value
+        if tensor is not None and tensor.size <= MOST_ELEMENTS:
+            yield name, ir.serde.serialize_tensor(tensor)
+
+
+def _type(shape: Shape | None, kind: ir.DataType | None) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(int(kind or 0), shape and [dim or None for dim in shape])
+
+
+def _read(operator: Operator, places: Sequence[tuple[int, int] | None]) -> Shape:
+    """Return extents by the (input, axis) of which each is."""
+    return tuple((operator.shape(place[0]) or ())[place[1]] if place else UNKNOWN for place in places)
 
 
 def _has_channels_last(node: ir.Node) -> bool:
@@ -177,14 +190,8 @@ def _by_schema(
     first = shapes.get("i0")
     if last and first:
         shapes["i0"] = (*first[:1], *first[-1:], *first[1:-1])
-    types = {
-        name: onnx.helper.make_tensor_type_proto(
-            int(kind or value.dtype or 0), (shape := shapes[name]) and [dim or None for dim in shape]
-        )
-        for name, value in given
-    }
-    tensors = {name: value.const_value for name, value in given if value.const_value and not value.is_graph_input()}
-    data = {name: ir.serde.serialize_tensor(each) for name, each in tensors.items() if each.size <= MOST_ELEMENTS}
+    types = {name: _type(shapes[name], kind or value.dtype) for name, value in given}
+    data = dict(_constants(given))
     node = _standard_node(operator, schema, operands)
     try:
         found = isolation.infer_node_outputs(schema, node, types, data, version)

@@ -62,7 +62,7 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
     if not step or step < 0 or (operator.has(2) and window is None):
         return ()
     count = length or (0 if window is None else window.size)
-    if count < LEAST_LENGTH or (count > MOST_WINDOWED and count & (count - 1) == 0):  # short transforms are quicker
+    if not _is_quicker(count):
         return ()
     kept = count // 2 + 1 if operator.int("onesided", 1) else count
     short = isinstance(shape[1], int) and shape[1] < count
@@ -75,6 +75,11 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
         Step("Transpose", ("frames",), "last", {"perm": (0, 2, 1)}),
         Step("Reshape", ("last", _shape(0, 0, kept, 2)), "y"),
     )
+
+
+def _is_quicker(count: int) -> bool:
+    """Tell whether a window of this length takes less time by one matrix."""
+    return count >= LEAST_LENGTH and (count <= MOST_WINDOWED or count & (count - 1) != 0)
 
 
 def _kernel(count: int, kept: int, window: NDArray[Any] | None) -> NDArray[np.float32]:
