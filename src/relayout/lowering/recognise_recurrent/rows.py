@@ -15,7 +15,7 @@ or one row of a list of tensors (see `lists`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
 
@@ -248,76 +248,72 @@ class _Writing:
     rounds: Rounds
     index: int
     is_better: IsBetter
-    fixed: dict[int, ir.Value] = field(default_factory=dict)
+    fixed: dict[int, ir.Value] = field(default_factory=dict)  # tensors that no round changes
+    states: list[int] = field(default_factory=list)  # positions of operands
+    kept: list[Operator] = field(default_factory=list)  # what a round needs
+    picked: dict[int, ir.Value] = field(default_factory=dict)  # tensor of a row -> what it is a row of
+    outside: list[ir.Node] = field(default_factory=list)  # nodes before the loop
     wider: bool = False
 
     def run(self) -> bool:
         """Write it; False, and nothing is written, if the states or rows are not of one shape."""
-        op, rounds, body = self.op, self.rounds, self.rounds.body
-        states, kept = self._kept()
-        read = {i for operator in kept for i in operator.inputs} | {body.outputs[p] for p in states}
-        read |= set(rounds.written.values())
-        with op.builder.body() as outside:
-            picked = {row: rounds.given[p] for row, p in rounds.picked.items() if row in read}
-            kept, self.fixed = self._widened(kept)
-        if self._is_cell(states, picked, kept, read, outside):
+        op, rounds = self.op, self.rounds
+        self.states, self.kept = self._kept()
+        read = self._read()
+        with op.builder.body() as self.outside:
+            self.picked = {row: rounds.given[p] for row, p in rounds.picked.items() if row in read}
+            self.kept, self.fixed = self._widened()
+        if self._is_cell():
             return True
         with op.builder.body() as more:
-            kept, products = self._hoisted(kept, picked)
-        outside += more
-        still = {i for operator in kept for i in operator.inputs} | set(rounds.written.values())
-        still |= {body.outputs[p] for p in states}
-        picked = {row: whole for row, whole in (picked | products).items() if row in still or row in products}
-        if not picked:
-            op.builder.discard(outside)
-            return False
-        if self._written_with(states, picked, kept, still, outside):
+            self.kept, products = self._hoisted()
+        self.outside += more
+        read = self._read() | products.keys()
+        self.picked = {row: whole for row, whole in (self.picked | products).items() if row in read}
+        if self.picked and self._written_with():
             return True
-        op.builder.discard(outside)
+        op.builder.discard(self.outside)
         return False
 
-    def _is_cell(
-        self,
-        states: Sequence[int],
-        picked: Mapping[int, ir.Value],
-        kept: Sequence[Operator],
-        still: Set[int],
-        outside: list[ir.Node],
-    ) -> bool:
+    def _read(self) -> set[int]:
+        """Return the tensors that a round reads, or gives."""
+        given = {*self.rounds.written.values(), *(self.rounds.body.outputs[p] for p in self.states)}
+        return given | {i for operator in self.kept for i in operator.inputs}
+
+    def _is_cell(self) -> bool:
         """Write one operator for all rounds, if ONNX has it; its products are of real numbers."""
         op, program = self.op, self.op.program
         program.multiplies_reals = True
         try:
-            found = self._round(states, picked, kept, still)
+            found = self._round()
         finally:
             program.multiplies_reals = False
         if found is None:
             return False
         before = len(op.builder.nodes)
-        op.builder.nodes += outside
+        op.builder.nodes += self.outside
         values = cells.written(op, found, self.is_better)
         if values is None:
             del op.builder.nodes[before:]
             op.builder.discard(found.nodes)
             return False
-        self._hand_over(states, picked, values)
+        self._hand_over(values)
         return True
 
-    def _round(
-        self, states: Sequence[int], picked: Mapping[int, ir.Value], kept: Sequence[Operator], still: Set[int]
-    ) -> Round | None:
+    def _round(self) -> Round | None:
         """Write the body of the loop; None, and it is not written, if it gives other than values and rows."""
-        op, rounds, body = self.op, self.rounds, self.rounds.body
+        op, rounds, body, states, picked = self.op, self.rounds, self.rounds.body, self.states, self.picked
+        read = self._read()
         firsts = [rounds.given[p] for p in states]
         now = [self._inside(first, "state", dims(first)) for first in firsts]
         rows = [self._inside(whole, "row", dims(whole)[1:]) for whole in picked.values()]
         lent: dict[int, Given] = dict(zip((body.inputs[p] for p in states), now, strict=True))
         lent |= dict(zip(picked, rows, strict=True))
-        lent |= {i: value for i, value in self.fixed.items() if i in still and i not in lent}
+        lent |= {i: value for i, value in self.fixed.items() if i in read and i not in lent}
         part = body._replace(
             inputs=tuple(lent),
             outputs=(*(body.outputs[p] for p in states), *rounds.written.values()),
-            operators=tuple(kept),
+            operators=tuple(self.kept),
         )
         variables = op.program.variables
         with variables.apart() as before, op.builder.body() as nodes:
@@ -333,25 +329,17 @@ class _Writing:
             return None
         return Round(nodes, now, rows, lasts, new, firsts, list(picked.values()))
 
-    def _written_with(
-        self,
-        states: Sequence[int],
-        picked: Mapping[int, ir.Value],
-        kept: Sequence[Operator],
-        still: Set[int],
-        outside: list[ir.Node],
-    ) -> bool:
+    def _written_with(self) -> bool:
         """Write the Scan, if states and rows keep their shapes; once more if lists can be given those of their rows."""
         op = self.op
-        found = self._round(states, picked, kept, still)
+        found = self._round()
         if found is None:
             return False
         pairs = zip(found.states, found.lasts, strict=True)
         if not all((a.dtype, dims(a)) == (b.dtype, dims(b)) for a, b in pairs):
             op.builder.discard(found.nodes)
-            wider = self._gives_wider(states, found.lasts, outside)
-            return wider and self._written_with(states, picked, kept, still, outside)
-        op.builder.nodes += outside
+            return self._gives_wider(found.lasts) and self._written_with()
+        op.builder.nodes += self.outside
         body = NodeBody(op, found.nodes).graph([*found.states, *found.rows], [*found.lasts, *found.results], "rows")
         shapes: list[Dims] = [*map(dims, found.lasts), *((self.rounds.count, *dims(v)) for v in found.results)]
         types = [v.dtype or ir.DataType.FLOAT for v in (*found.lasts, *found.results)]
@@ -361,12 +349,12 @@ class _Writing:
             [(op.hint("scan"), dtype, shape) for dtype, shape in zip(types, shapes, strict=True)],
             source=op.source,
             body=body,
-            num_scan_inputs=len(picked),
+            num_scan_inputs=len(self.picked),
         )
-        self._hand_over(states, picked, values)
+        self._hand_over(values)
         return True
 
-    def _gives_wider(self, states: Sequence[int], lasts: Sequence[ir.Value], outside: list[ir.Node]) -> bool:
+    def _gives_wider(self, lasts: Sequence[ir.Value]) -> bool:
         """Begin with lists of rows that are as large as those that are written; whether there are such, and it can be.
 
         Their extents are those of what the loop is given, by their names.
@@ -379,7 +367,7 @@ class _Writing:
         for value in rounds.given:
             known |= {d: (value, axis) for axis, d in enumerate(dims(value)) if isinstance(d, str)}
         wider: dict[int, Dims] = {}
-        for position, last in zip(states, lasts, strict=True):
+        for position, last in zip(self.states, lasts, strict=True):
             if dims(rounds.given[position]) != dims(last):
                 listed = rounds.body.tensors[rounds.body.inputs[position]].listed
                 if not listed or not all(isinstance(d, int) or d in known for d in dims(last)):
@@ -390,7 +378,7 @@ class _Writing:
             for position, shape in wider.items():
                 given[position] = padded(op, given[position], self._extents(shape, known), shape)
         rounds.given = given
-        outside += nodes
+        self.outside += nodes
         return bool(wider)
 
     def _extents(self, shape: Dims, known: Mapping[Dim, tuple[ir.Value, int]]) -> ir.Value:
@@ -418,13 +406,13 @@ class _Writing:
             a == b or not isinstance(b, int) for a, b in zip(dims(new), whole, strict=True)
         )
 
-    def _hand_over(self, states: Sequence[int], picked: Mapping[int, ir.Value], values: Sequence[ir.Value]) -> None:
+    def _hand_over(self, values: Sequence[ir.Value]) -> None:
         """Hand over last states and lists of rows, and how many rounds there were."""
         op, rounds = self.op, self.rounds
         final = list(rounds.given)
         for position in rounds.counters:
-            final[position] = self._rounds(rounds.given[position], picked)
-        for position, value in zip((*states, *rounds.written), values, strict=True):
+            final[position] = self._rounds(rounds.given[position])
+        for position, value in zip((*self.states, *rounds.written), values, strict=True):
             final[position] = value
         for position in rounds.written:  # what they began with is overwritten
             maker = op.tensors.flow.producer(op.operator.inputs[position])
@@ -432,12 +420,12 @@ class _Writing:
                 op.spare(maker)
         hand_over(op, final)
 
-    def _rounds(self, like: ir.Value, picked: Mapping[int, ir.Value]) -> ir.Value:
+    def _rounds(self, like: ir.Value) -> ir.Value:
         """Return the number of rounds, in a counter's type and shape."""
         op, count = self.op, self.rounds.count
         if isinstance(count, int):
             return op.number(count, like, "rounds")
-        whole = next(iter(picked.values()))
+        whole = next(iter(self.picked.values()))
         counted = op.emit("Shape", [whole], (1,), ir.DataType.INT64, start=0, end=1)
         return op.cast(op.reshape(counted, dims(like)), like.dtype or ir.DataType.INT32)
 
@@ -466,13 +454,11 @@ class _Writing:
             self.op.builder.names.unique(self.op.hint(name)), like.dtype or ir.DataType.FLOAT, shape
         )
 
-    def _hoisted(
-        self, kept: Sequence[Operator], picked: Mapping[int, ir.Value]
-    ) -> tuple[list[Operator], dict[int, ir.Value]]:
+    def _hoisted(self) -> tuple[list[Operator], dict[int, ir.Value]]:
         """The operators but products of picked rows and constants, and what those are for all rows."""
         rest, products = [], {}
-        for operator in kept:
-            whole = picked.get(operator.inputs[0]) if operator.inputs else None
+        for operator in self.kept:
+            whole = self.picked.get(operator.inputs[0]) if operator.inputs else None
             if whole is not None and self._multiplies(operator, whole):
                 products[operator.outputs[0]] = self._product(operator, whole)
             else:
@@ -511,12 +497,12 @@ class _Writing:
         )
         return self._written((every,), first + 1, {first: whole}, (*body.tensors, *rows))
 
-    def _widened(self, kept: Sequence[Operator]) -> tuple[list[Operator], dict[int, ir.Value]]:
+    def _widened(self) -> tuple[list[Operator], dict[int, ir.Value]]:
         """The operators but those that only widen constants; and all tensors that no round changes."""
         body, rest = self.rounds.body, []
         pairs = zip(body.inputs, body.outputs, self.rounds.given, strict=True)
         fixed = {a: value for a, b, value in pairs if a == b}
-        for operator in kept:
+        for operator in self.kept:
             constant = operator.name == "DEQUANTIZE" and body.tensors[operator.inputs[0]].data is not None
             if constant and len(operator.outputs) == 1:
                 fixed[operator.outputs[0]] = self._written((operator,), operator.outputs[0], {}, body.tensors)
