@@ -6,6 +6,7 @@ A condition sees the node in the standard's order of axes: of a function's call 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -152,10 +153,7 @@ DEPTH_FIRST = attribute("mode", ("DCR",), "DCR")
 
 
 def _last_axis(operator: Operator) -> bool:
-    rank = operator.rank()
-    if rank is None:
-        return False
-    default = -1 if operator.version >= 13 else 1
+    rank, default = operator.rank() or 0, -1 if operator.version >= 13 else 1
     return rank > 0 and operator.int("axis", default) % rank == rank - 1
 
 
@@ -167,23 +165,22 @@ def inputs(count: int) -> Condition:
     return Condition(f"{count} inputs", lambda operator: len(operator.inputs) == count)
 
 
-def _window_sides(operator: Operator) -> tuple[int | str, ...]:
-    """The sides of the window of a pool or a convolution, dilated."""
+def window_sides(operator: Operator) -> Sequence[int | str]:
+    """The sides of the window of a pool or a convolution."""
     slot = kernel_slot(operator)
     kernel = None if slot is None else operator.shape(slot)
-    sides: Sequence[int | str] = operator.ints("kernel_shape") or (kernel or ())[2:]
-    steps = operator.ints("dilations") or (1,) * len(sides)
-    return tuple(
-        (side - 1) * step + 1 if isinstance(side, int) else side for side, step in zip(sides, steps, strict=True)
-    )
+    return operator.ints("kernel_shape") or (kernel or ())[2:]
 
 
 def window(most: int) -> Condition:
     """A window, with its dilations, of at most so many elements on each side."""
-    return Condition(
-        f"a window of at most {most}",
-        lambda operator: all(isinstance(side, int) and side <= most for side in _window_sides(operator)),
-    )
+
+    def holds(operator: Operator) -> bool:
+        sides = window_sides(operator)
+        steps = operator.ints("dilations") or (1,) * len(sides)
+        return all(isinstance(e, int) and (e - 1) * step < most for e, step in zip(sides, steps, strict=True))
+
+    return Condition(f"a window of at most {most}", holds)
 
 
 def strides(most: int) -> Condition:
@@ -233,15 +230,16 @@ SYMMETRIC = Condition(
     ),
 )
 INFERENCE = Condition("training_mode 0", lambda operator: not operator.int("training_mode", 0))
-STATIC = Condition("static shapes", lambda operator: all(isinstance(dim, int) for dim in _dims(operator, 0)))
-STATIC_BUT_N = Condition(
-    "static extents but for N", lambda operator: all(isinstance(d, int) for d in _dims(operator, 1))
-)
 
 
-def _dims(operator: Operator, first: int) -> list[int | str]:
-    """The extents of all operands from axis `first` on."""
-    return [dim for shape in (*operator.inputs, *operator.outputs) for dim in (shape or ())[first:]]
+def _are_static(operator: Operator, first: int = 0) -> bool:
+    """Tell whether all extents from an axis on are known."""
+    shapes = (*operator.inputs, *operator.outputs)
+    return all(isinstance(dim, int) for shape in shapes for dim in (shape or ())[first:])
+
+
+STATIC = Condition("static shapes", _are_static)
+STATIC_BUT_N = Condition("static extents but for N", partial(_are_static, first=1))
 
 
 def clip_bounds(
@@ -250,8 +248,7 @@ def clip_bounds(
     """The constant bounds of a Clip; infinite where there is none. `constant` reads operands."""
     if operator.version < 11:
         found = operator.node.attributes
-        low, high = found.get_float("min", -np.inf), found.get_float("max", np.inf)
-        return (low, high)
+        return found.get_float("min", -np.inf), found.get_float("max", np.inf)
     bounds = [-np.inf, np.inf]
     for slot in (1, 2):
         if operator.has(slot):

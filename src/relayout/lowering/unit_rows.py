@@ -21,6 +21,8 @@ from relayout.lowering.constants import Constants, as_unsigned
 from relayout.lowering.passes import check_operators, check_types
 from relayout.rules import Attribute, Operator
 
+BYTE_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
+
 # Conditions of a backend on quantized units: what their integers mean. Of other nodes they hold without a look.
 
 
@@ -80,12 +82,13 @@ SAME_SCALES = of_units(
 )
 
 
-def _has_no_raw_integers(operator: Operator) -> bool:
-    value = operator.node.inputs[0] if operator.node.inputs else None
-    return value is None or value.dtype not in BYTE_TYPES or unit_of(operator.node) is not None
-
-
-NO_RAW_INTEGERS = Condition("integers of 8 bits only in quantized units", _has_no_raw_integers)
+NO_RAW_INTEGERS = Condition(
+    "integers of 8 bits only in quantized units",
+    lambda operator: (
+        all(each is None or each.dtype not in BYTE_TYPES for each in operator.node.inputs[:1])
+        or unit_of(operator.node) is not None
+    ),
+)
 
 
 def weights_of(*types: str) -> Condition:
@@ -329,7 +332,6 @@ def bias_in_steps(bias: Reals, steps: Reals, result: float) -> NDArray[np.int32]
 # The integers of quantized units, and what QuantizeLinear and DequantizeLinear say that they mean.
 
 Array = NDArray[np.generic]
-BYTE_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 
 class Integers(NamedTuple):

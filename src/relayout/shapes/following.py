@@ -223,15 +223,7 @@ SHAPES = frozenset(("Shape", "Size"))  # operators that give the extents of what
 
 
 class Following:
-    """An opened axis on its way through a model.
-
-    Attributes:
-        parts: value -> its opened axes.
-        computed: what follows from opened extents.
-        changes: what has to be changed, in order.
-        last: changes that replace nodes: they are made after all others.
-        offered: the nodes that had several ways, in order.
-    """
+    """An opened axis on its way through a model."""
 
     def __init__(
         self,
@@ -242,12 +234,12 @@ class Following:
         binding: Binding = of_rows,  # what says why an operator binds an axis
     ) -> None:
         self.model, self.what, self.choices, self.binding = model, what, choices, binding
-        self.parts: dict[ir.Value, Parts] = dict(seeds)
+        self.parts: dict[ir.Value, Parts] = dict(seeds)  # value -> its opened axes
         names = (part.length.names for parts in seeds.values() for part in parts.values())
-        self.computed = Computed(model, frozenset().union(*names))
-        self.changes: list[Change] = []
-        self.last: list[Change] = []
-        self.offered: list[Choice] = []
+        self.computed = Computed(model, frozenset().union(*names))  # what follows from opened extents
+        self.changes: list[Change] = []  # what has to be changed, in order
+        self.last: list[Change] = []  # changes that replace nodes: they are made after all others
+        self.offered: list[Choice] = []  # the nodes that had several ways, in order
         self._more: dict[ir.Value, Parts] = {}
         self._facts = Facts()
         self._lengths: dict[tuple[str, WindowLength], str] = {}

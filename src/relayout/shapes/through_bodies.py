@@ -21,15 +21,11 @@ MOST_ROUNDS = 8  # how often a body is followed: each round opens another state
 
 
 class NodeWithBodies:
-    """A node with bodies through which an axis is followed.
-
-    Attributes:
-        letters: the opened part of each letter that has one.
-    """
+    """A node with bodies through which an axis is followed."""
 
     def __init__(self, following: Following, node: ir.Node, fact: Nested) -> None:
         self.following, self.node, self.fact = following, node, fact
-        self.letters: dict[str, OpenedFactor] = {}
+        self.letters: dict[str, OpenedFactor] = {}  # the opened part of each letter that has one
 
     def follow(self) -> None:
         """Follow the axis through the node.
@@ -45,16 +41,13 @@ class NodeWithBodies:
             raise self.following.bound(self.node, "runs once for each of its elements")
         for body, graph in self._bodies():
             for value, names in zip(graph.outputs, body.outputs, strict=False):
-                if any(
-                    name in self.letters and axis not in parts.get(value, {}) for axis, name in enumerate(names or ())
-                ):
+                if not self._parts(names).keys() <= parts.get(value, {}).keys():
                     reason = f"gives '{value.name}' with a fixed extent from one of its bodies"
                     raise self.following.bound(self.node, reason)
         for slot, names in enumerate(signature.inputs):
             operand = self.node.inputs[slot]
-            for axis, name in enumerate(names or ()):
-                if operand is not None and name in self.letters and axis not in parts.get(operand, {}):
-                    part = self.letters[name]
+            for axis, part in self._parts(names).items():
+                if operand is not None and axis not in parts.get(operand, {}):
                     self.following.demand(self.node, slot, axis, part, self._visible(part))
         for value, names in zip(self.node.outputs, signature.outputs, strict=True):
             if value.name:

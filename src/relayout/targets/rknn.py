@@ -14,8 +14,8 @@ from relayout.lowering.conditions import (
     STATIC,
     Condition,
     attribute,
-    kernel_slot,
     strides,
+    window_sides,
 )
 from relayout.rules import Operator
 from relayout.targets.target_table import INT8, Kernel, Target
@@ -27,9 +27,7 @@ UP_TO_4 = (1, 2, 3, 4)
 
 
 def _is_small(operator: Operator) -> bool:
-    slot = kernel_slot(operator)
-    kernel = None if slot is None else operator.shape(slot)
-    sides = operator.ints("kernel_shape") or tuple(kernel or ())[2:]
+    sides = window_sides(operator)
     return bool(sides) and all(isinstance(side, int) and side <= LARGEST_WINDOW for side in sides)
 
 
