@@ -5,7 +5,7 @@ bihd, bjhd -> bhij    =    Transpose(x: b h i d) · Transpose(y: b h d j)
 What stays an Einsum: several open extents in one axis of a matrix, and extents of which one may be stretched.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -50,7 +50,7 @@ def _einsum(operator: Operator, _: Constants) -> Sequence[Step]:
     if terms is None or extents is None or len({*terms[-1]}) < len(terms[-1]) or not {*terms[-1]} <= extents.keys():
         return ()
     try:
-        return tuple(_Product(operator, extents).steps(terms))
+        return _Product(operator, extents).write(terms)
     except _Unfit:
         return ()
 
@@ -76,121 +76,106 @@ class _Product:
         operator: Operator,  # the node
         extents: Mapping[str, Dim],  # letter -> extent
     ) -> None:
-        self.operator, self.version, self.extents, self.count = operator, operator.version, extents, 0
+        self.operator, self.version, self.extents = operator, operator.version, extents
+        self.steps: list[Step] = []
         dtype = operator.node.outputs[0].dtype
         self.dtype = ir.DataType.FLOAT if dtype is None else dtype
         self.wide = WIDER.get(self.dtype, self.dtype)
         self.is_real, self.kind = self.dtype in REALS, self.wide.numpy()
 
-    def steps(self, terms: Sequence[Letters]) -> Iterator[Step]:
-        """Yield the steps, of the operands' letters and the result's."""
+    def write(self, terms: Sequence[Letters]) -> list[Step]:
+        """Return the steps, of the operands' letters and the result's."""
         *operands, result = terms
-        left = yield from self._operand(0, operands[0])
+        left = self._operand(0, operands[0])
         for slot, letters in enumerate(operands[1:], 1):
             later = {letter for term in (*operands[slot + 1 :], result) for letter in term}
-            right = yield from self._operand(slot, letters)
-            left = yield from self._summed(left, later | set(right.letters))
-            right = yield from self._summed(right, later | set(left.letters))
-            left = yield from self._product(left, right, later)
-        left = yield from self._summed(left, set(result))
-        if self.wide != self.dtype:
-            left = yield from self._cast(left, self.dtype)
-        yield from self._ordered(left, result)
+            right = self._operand(slot, letters)
+            left = self._summed(left, later | set(right.letters))
+            right = self._summed(right, later | set(left.letters))
+            left = self._product(left, right, later)
+        left = self._summed(left, set(result))
+        self._ordered(self._cast(left, self.dtype), result)
+        return self.steps
 
-    def _cast(self, operand: _Operand, dtype: ir.DataType) -> Generator[Step, None, _Operand]:
-        step = self._step("Cast", operand.source, to=int(dtype))
-        yield step
-        return operand._replace(source=step.name)
+    def _add(self, op_type: str, *inputs: int | str | NDArray[np.generic], **attributes: Attribute) -> str:
+        """Add a step, and return its name."""
+        self.steps.append(Step(op_type, inputs, f"{op_type.lower()}{len(self.steps) + 1}", attributes))
+        return self.steps[-1].name
 
-    def _step(self, op_type: str, *inputs: int | str | NDArray[np.generic], **attributes: Attribute) -> Step:
-        self.count += 1
-        return Step(op_type, inputs, f"{op_type.lower()}{self.count}", attributes)
+    def _cast(self, operand: _Operand, dtype: ir.DataType) -> _Operand:
+        if self.wide == self.dtype:
+            return operand
+        return operand._replace(source=self._add("Cast", operand.source, to=int(dtype)))
 
-    def _operand(self, slot: int, letters: Letters) -> Generator[Step, None, _Operand]:
+    def _operand(self, slot: int, letters: Letters) -> _Operand:
         """Bring an operand to its diagonal over letters that it has twice, without axes that are stretched."""
-        source: int | str = slot
-        if self.wide != self.dtype:
-            source = (yield from self._cast(_Operand(slot, letters), self.wide)).source
+        source = self._cast(_Operand(slot, letters), self.wide).source
         shape = dict(enumerate(self.operator.shape(slot) or ()))
         while (second := next((axis for axis, each in enumerate(letters) if each in letters[:axis]), None)) is not None:
             first, extent = letters.index(letters[second]), self.extents[letters[second]]
             if not isinstance(extent, int) or shape[first] != shape[second]:
                 raise _Unfit
-            step = yield from self._diagonal(source, [*shape.values()], (first, second), extent)
-            source, letters = step.name, letters[:second] + letters[second + 1 :]
+            source = self._diagonal(source, [*shape.values()], (first, second), extent)
+            letters = letters[:second] + letters[second + 1 :]
             shape = dict(enumerate(dim for axis, dim in shape.items() if axis != second))
         ones = tuple(axis for axis, letter in enumerate(letters) if shape[axis] == 1 != self.extents[letter])
         if not ones:
             return _Operand(source, letters)
-        step = self._on_axes("Squeeze", source, ones)
-        yield step
-        return _Operand(step.name, tuple(letter for axis, letter in enumerate(letters) if axis not in ones))
+        kept = tuple(letter for axis, letter in enumerate(letters) if axis not in ones)
+        return _Operand(self._on_axes("Squeeze", source, ones), kept)
 
-    def _diagonal(
-        self, source: int | str, shape: Sequence[Dim], pair: tuple[int, int], extent: int
-    ) -> Generator[Step, None, Step]:
+    def _diagonal(self, source: int | str, shape: Sequence[Dim], pair: tuple[int, int], extent: int) -> str:
         """Take the diagonal over two axes: neighbours are one axis, of others all else is 0 and summed."""
         first, second = pair
         behind = [dim if isinstance(dim, int) else -1 for dim in shape[second + 1 :]]
         if second == first + 1 and behind.count(-1) <= 1:
-            joined = self._step("Reshape", source, np.array([0] * first + [extent**2, *behind], np.int64))
-            yield joined
-            step = self._step("Gather", joined.name, np.arange(extent) * (extent + 1), axis=first)
-        else:
-            sides = [extent if axis in pair else 1 for axis in range(len(shape))]
-            apart = self._step("Where", np.eye(extent, dtype=bool).reshape(sides), source, np.zeros((), self.kind))
-            yield apart
-            step = self._reduced(apart.name, (second,))
-        yield step
-        return step
+            joined = self._add("Reshape", source, np.array([0] * first + [extent**2, *behind], np.int64))
+            return self._add("Gather", joined, np.arange(extent) * (extent + 1), axis=first)
+        sides = [extent if axis in pair else 1 for axis in range(len(shape))]
+        apart = self._add("Where", np.eye(extent, dtype=bool).reshape(sides), source, np.zeros((), self.kind))
+        return self._reduced(apart, (second,))
 
-    def _on_axes(self, op_type: str, source: int | str, axes: Sequence[int], **attributes: Attribute) -> Step:
+    def _on_axes(self, op_type: str, source: int | str, axes: Sequence[int], **attributes: Attribute) -> str:
         if self.version < AXES_AS_INPUT:
-            return self._step(op_type, source, axes=tuple(axes), **attributes)
-        return self._step(op_type, source, np.array(axes, np.int64), **attributes)
+            return self._add(op_type, source, axes=tuple(axes), **attributes)
+        return self._add(op_type, source, np.array(axes, np.int64), **attributes)
 
-    def _reduced(self, source: int | str, axes: Sequence[int]) -> Step:
+    def _reduced(self, source: int | str, axes: Sequence[int]) -> str:
         return self._on_axes("ReduceSum", source, axes, keepdims=0)
 
-    def _ordered(self, operand: _Operand, letters: Letters) -> Iterator[Step]:
-        if operand.letters != letters:
-            perm = tuple(operand.letters.index(letter) for letter in letters)
-            yield self._step("Transpose", operand.source, perm=perm)
+    def _ordered(self, operand: _Operand, letters: Letters) -> int | str:
+        if operand.letters == letters:
+            return operand.source
+        return self._add("Transpose", operand.source, perm=tuple(map(operand.letters.index, letters)))
 
-    def _summed(self, operand: _Operand, wanted: set[str]) -> Generator[Step, None, _Operand]:
+    def _summed(self, operand: _Operand, wanted: set[str]) -> _Operand:
         axes = tuple(axis for axis, letter in enumerate(operand.letters) if letter not in wanted)
         if not axes:
             return operand
-        step = self._reduced(operand.source, axes)
-        yield step
-        return _Operand(step.name, tuple(letter for letter in operand.letters if letter in wanted))
+        kept = tuple(letter for letter in operand.letters if letter in wanted)
+        return _Operand(self._reduced(operand.source, axes), kept)
 
-    def _matrix(self, operand: _Operand, groups: Sequence[Letters]) -> Generator[Step, None, int | str]:
+    def _matrix(self, operand: _Operand, groups: Sequence[Letters]) -> int | str:
         """Bring an operand into groups of letters: those of the batch one by one, the last two as an axis each."""
-        source, letters = operand.source, tuple(letter for group in groups for letter in group)
-        for step in self._ordered(operand, letters):
-            yield step
-            source = step.name
+        letters = tuple(letter for group in groups for letter in group)
+        source = self._ordered(operand, letters)
         if all(len(group) == 1 for group in groups[1:]):
             return source
         before = [(letter,) for letter in letters]
-        step = self._reshape(source, before, [*((letter,) for letter in groups[0]), *groups[1:]])
-        yield step
-        return step.name
+        return self._reshape(source, before, [*((letter,) for letter in groups[0]), *groups[1:]])
 
-    def _reshape(self, source: int | str, before: Sequence[Letters], groups: Sequence[Letters]) -> Step:
+    def _reshape(self, source: int | str, before: Sequence[Letters], groups: Sequence[Letters]) -> str:
         shape: list[int] = []
         for place, group in enumerate(groups):
             dims = [self.extents[letter] for letter in group]
-            if all(isinstance(dim, int) for dim in dims):
-                shape.append(prod(dim for dim in dims if isinstance(dim, int)))
-            else:
-                shape.append(0 if [*before[place : place + 1]] == [group] else -1)
+            known = [dim for dim in dims if isinstance(dim, int)]
+            same = [*before[place : place + 1]] == [group]
+            shape.append(prod(known) if len(known) == len(dims) else 0 if same else -1)
         if shape.count(-1) > 1:
             raise _Unfit
-        return self._step("Reshape", source, np.array(shape, np.int64))
+        return self._add("Reshape", source, np.array(shape, np.int64))
 
-    def _product(self, left: _Operand, right: _Operand, later: set[str]) -> Generator[Step, None, _Operand]:
+    def _product(self, left: _Operand, right: _Operand, later: set[str]) -> _Operand:
         shared = [letter for letter in left.letters if letter in right.letters]
         batch = tuple(letter for letter in shared if letter in later)
         summed = tuple(letter for letter in shared if letter not in later)
@@ -198,40 +183,26 @@ class _Product:
             tuple(letter for letter in operand.letters if letter not in shared) for operand in (left, right)
         )
         if not self.is_real:
-            return (yield from self._product_of_integers(left, right, (*batch, *rows, *columns, *summed)))
+            return self._product_of_integers(left, right, (*batch, *rows, *columns, *summed))
         # Without a batch, the left operand's further axes of its own are one.
         front = batch if batch else rows[:-1]
         inner = rows if batch else rows[-1:]
-        first = yield from self._matrix(left, (front, inner, summed))
-        second = yield from self._matrix(right, (batch, summed, columns))
-        step = self._step("MatMul", first, second)
-        yield step
+        first = self._matrix(left, (front, inner, summed))
+        name = self._add("MatMul", first, self._matrix(right, (batch, summed, columns)))
         result = (*batch, *rows, *columns)
-        if len(inner) == 1 and len(columns) == 1:
-            return _Operand(step.name, result)
-        joined = [*((letter,) for letter in front), inner, columns]
-        split = self._reshape(step.name, joined, [(letter,) for letter in result])
-        yield split
-        return _Operand(split.name, result)
+        if len(inner) != 1 or len(columns) != 1:
+            joined = [*((letter,) for letter in front), inner, columns]
+            name = self._reshape(name, joined, [(letter,) for letter in result])
+        return _Operand(name, result)
 
-    def _product_of_integers(
-        self, left: _Operand, right: _Operand, letters: Letters
-    ) -> Generator[Step, None, _Operand]:
+    def _product_of_integers(self, left: _Operand, right: _Operand, letters: Letters) -> _Operand:
         """Multiply element by element, each operand stretched along letters of the other alone."""
         sources = []
         for operand in (left, right):
-            source, own = operand.source, tuple(letter for letter in letters if letter in operand.letters)
-            for step in self._ordered(operand, own):
-                yield step
-                source = step.name
-            if ones := tuple(axis for axis, letter in enumerate(letters) if letter not in own):
-                step = self._on_axes("Unsqueeze", source, ones)
-                yield step
-                source = step.name
-            sources.append(source)
-        step = self._step("Mul", *sources)
-        yield step
-        return _Operand(step.name, letters)
+            source = self._ordered(operand, tuple(letter for letter in letters if letter in operand.letters))
+            ones = tuple(axis for axis, letter in enumerate(letters) if letter not in operand.letters)
+            sources.append(self._on_axes("Unsqueeze", source, ones) if ones else source)
+        return _Operand(self._add("Mul", *sources), letters)
 
 
 EINSUM = Expansion("Einsum", (MULTIPLIED,), _einsum)
