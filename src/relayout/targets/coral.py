@@ -8,8 +8,6 @@ Builtins: those of TensorFlow Lite 2.5, of which its runtime was built.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS
 from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, parsed
 from relayout.lowering.conditions import (
@@ -24,9 +22,8 @@ from relayout.lowering.conditions import (
     constant,
 )
 from relayout.rules import Operator
-from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
-from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.litert.table import beside_litert
 from relayout.targets.target_table import Kernel, convolutions
 
 BYTES = ("INT8", "UINT8")
@@ -80,8 +77,7 @@ EQUAL_DILATIONS = Condition(
 UNIT = (STATIC, THREE_DIMS, INTEGER_KERNEL)
 CONVOLUTION = (*UNIT, CONSTANT_KERNEL)
 
-TARGET = replace(
-    LITERT,
+TARGET = beside_litert(
     name="coral",
     line="Google Coral's Edge TPU: 8 bits, NHWC; LiteRT for the rest; from documents of November 2026, never run",
     kernels=(
@@ -103,15 +99,11 @@ TARGET = replace(
         Kernel("Softmax", types=BYTES, limits=(ONE_ROW, *UNIT), trailing="axis"),
         Kernel("QuantizeLinear", types=BYTES, limits=(STATIC, THREE_DIMS)),
     ),
-    prefers_integers=True,
-    is_litert=False,
     builtins=Builtins(
         "the runtime of Coral's Edge TPU, TensorFlow Lite 2.5,",
         frozenset(
             name for name in BUILTIN_OPERATORS if not (first := first_runtime(name, 1)) or parsed(first) <= RUNTIME
         ),
     ),
-    fallback=LITERT,
-    expansions=DECOMPOSITIONS,
 )
 ALIASES = dict.fromkeys(("edgetpu", "edge-tpu"), "coral")

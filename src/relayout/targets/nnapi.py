@@ -7,8 +7,6 @@ in the table. Operators and limits: ONNX Runtime, "NNAPI Execution Provider", se
 the quantized units that it knows (`builders/helper.cc`, `GetQuantizedOpType`), here of uint8.
 """
 
-from dataclasses import replace
-
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
     CONSTANT_MODE,
@@ -27,8 +25,7 @@ from relayout.lowering.conditions import (
     attribute,
     constant,
 )
-from relayout.targets.litert.decompositions import DECOMPOSITIONS
-from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.litert.table import beside_litert
 from relayout.targets.target_table import INT8, Kernel
 
 FLOAT32 = ("FLOAT",)
@@ -42,8 +39,7 @@ FLOORED = (
 )
 RESIZED = (SPATIAL_ONLY, RESIZE_PLAIN, NO_AXES)
 
-TARGET = replace(
-    LITERT,
+TARGET = beside_litert(
     name="nnapi",
     line="Android's Neural Networks API: NHWC, kernels OHWI, depthwise 1HWC; from documents of November 2026,"
     " never run; LiteRT's kernels run the rest",
@@ -68,8 +64,4 @@ TARGET = replace(
         Kernel("QuantizeLinear", types=(*FLOAT32, *INT8), limits=(constant(1, "scale"), constant(2, "zero point"))),
         Kernel("DequantizeLinear", types=INT8, limits=(constant(1, "scale"), constant(2, "zero point"))),
     ),
-    prefers_integers=True,
-    is_litert=False,
-    fallback=LITERT,
-    expansions=DECOMPOSITIONS,
 )

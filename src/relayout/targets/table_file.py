@@ -26,18 +26,8 @@ from relayout.targets import conditions
 from relayout.targets.target_table import MOST_NAME, NAME, Kernel, Target
 
 ROWS = "kernels"
-TARGET_KEYS = (  # columns of `Target` that a file may have, beside its rows
-    "name",
-    "line",
-    "fallback",
-    "joins",
-    "rest",
-    "per_transpose",
-    "per_scattered",
-    "least_run",
-    "inline",
-    "prefers_integers",
-)
+_NAMES = "name line fallback joins rest per_transpose per_scattered least_run inline prefers_integers"
+TARGET_KEYS = tuple(_NAMES.split())  # columns of `Target` that a file may have, beside its rows
 LISTS = ("layouts", "types", "ranks", "limits")
 KERNEL_KEYS = ("op_types", *LISTS, "when", "domain", "trailing", "keeps_last")
 """Columns of `Kernel` that a file may have."""

@@ -7,8 +7,6 @@ have a scale for each channel for those of one scale where it dequantizes them.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.formats.tflite.exporting.draft import DraftTensor
@@ -26,9 +24,8 @@ from relayout.lowering.conditions import (
     attribute,
     clip_bounds,
 )
-from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
-from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.litert.table import beside_litert
 from relayout.targets.target_table import Kernel, convolutions
 
 # The builtins that TensorFlow Lite Micro has: its Python package, tflite-micro of October 2026, loads no others.
@@ -89,8 +86,7 @@ UNIT = (STATIC, INTEGER_KERNEL)
 NEAREST = attribute("mode", ("nearest",), "nearest")
 RELUS = Condition("a lower bound of 0", lambda operator: (clip_bounds(operator) or (1, 1))[0] == 0)
 
-TARGET = replace(
-    LITERT,
+TARGET = beside_litert(
     name="tflite-micro",
     line="TensorFlow Lite Micro: int8 and int16, NHWC; other operators as LiteRT has them",
     kernels=(
@@ -116,10 +112,6 @@ TARGET = replace(
         Kernel("Softmax", types=TYPES, limits=UNIT, trailing="axis"),
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),
     ),
-    prefers_integers=True,
-    is_litert=False,
     builtins=MICRO,
-    fallback=LITERT,
-    expansions=DECOMPOSITIONS,
 )
 ALIASES = {"tflm": "tflite-micro"}

@@ -10,8 +10,6 @@ saturates, and GELU ends the reference model.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import onnx_ir as ir
 
 from relayout.graph.quantized_unit import unit_of
@@ -28,10 +26,9 @@ from relayout.lowering.conditions import (
     constant,
 )
 from relayout.rules import Operator
-from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.integer_scales import scale_of
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
-from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.litert.table import beside_litert
 from relayout.targets.target_table import Kernel, convolutions
 
 FLOAT32 = ("FLOAT",)
@@ -116,8 +113,7 @@ AXES = constant(1, "list of axes")
 LINEAR = attribute("mode", ("linear",), "nearest")
 RESIZED = (SPATIAL_ONLY, UNSMOOTHED)
 
-TARGET = replace(
-    LITERT,
+TARGET = beside_litert(
     name="tosa",
     line="TOSA 1.0: int8 and int16 (PRO-INT) and float32 (PRO-FP), NHWC; LiteRT's kernels run the rest",
     kernels=(
@@ -156,8 +152,4 @@ TARGET = replace(
         Kernel("LayerNormalization LpNormalization", types=FLOAT32, limits=(STATIC,)),
         Kernel("ReduceL1 ReduceL2 ReduceProd ReduceSum", types=FLOAT32, limits=(AXES, STATIC)),
     ),
-    prefers_integers=True,
-    is_litert=False,
-    fallback=LITERT,
-    expansions=DECOMPOSITIONS,
 )

@@ -45,7 +45,7 @@ from relayout.targets.litert.integer_forms import quantization_parameters, requa
 from relayout.targets.litert.integer_scales import Scale, scale_of, stored_integers
 from relayout.targets.litert.prices import PRICES
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
-from relayout.targets.litert.table import TARGET as LITERT
+from relayout.targets.litert.table import beside_litert
 from relayout.targets.target_table import Kernel, convolutions
 from relayout.targets.tflite_micro import MICRO
 
@@ -458,8 +458,7 @@ WEIGHTS = (STATIC_BUT_N, CONSTANT_KERNEL, weights_of(*BYTES), INTEGER_KERNEL)
 MATRIX = (STATIC_BUT_N, constant(1, "second operand"), weights_of(*BYTES), INTEGER_KERNEL)
 AVERAGE = (NO_DILATIONS, SAME_OR_VALID, *ANY, STRIDES, WINDOW, PADDED_WINDOW)
 
-TARGET = replace(
-    LITERT,
+TARGET = beside_litert(
     name="ethos-u",
     line="Arm Ethos-U55 and U65, by Vela: int8 and int16, NHWC; LiteRT's kernels run the rest",
     kernels=(
@@ -495,14 +494,11 @@ TARGET = replace(
     per_transpose=PER_TRANSPOSE,
     per_scattered=PER_SCATTERED,
     expansions=(*DECOMPOSITIONS, GATE, STRIDED_BORDER),
-    prefers_integers=True,
-    is_litert=False,
     builtins=MICRO._replace(
         lacks=frozenset(),  # Linux runs the rest of a file beside an Ethos-U, too
         integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"}),
         form=lambda op: write_mean(op) or write_border(op),
     ),
-    fallback=LITERT,
 )
 
 # Ethos-U85: the same with fewer limits. It also runs comparisons, divisions, Casts, Gathers and choices, of which no

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Subgraph
@@ -140,3 +140,14 @@ TARGET = Target(
 )
 
 ALIASES = {"tflite": "litert"}
+
+
+def beside_litert(name: str, line: str, kernels: tuple[Kernel, ...], **columns: Any) -> Target:
+    """Return a target of some units of integers, beside which LiteRT's kernels run the rest of a graph."""
+    own: dict[str, Any] = {
+        "fallback": TARGET,
+        "prefers_integers": True,
+        "is_litert": False,
+        "expansions": DECOMPOSITIONS,
+    }
+    return replace(TARGET, name=name, line=line, kernels=kernels, **(own | columns))
