@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,8 @@ import relayout
 from relayout import rules
 from relayout.errors import LayoutError, RelayoutError
 from relayout.rules import Changes, Operator, Permuted, Regrouped, Signature, Variant, axis_letters, registry, rule
+from relayout.rules.alike import Alike
+from relayout.rules.operator import MOST_ELEMENTS
 from relayout.targets.testing import claiming
 
 HEADER = '<ir_version: 10, opset_import: ["": 21, "vendor": 1]>\n'
@@ -477,10 +479,48 @@ def dropout(training: bool) -> Operator:
     return Operator(node, 13, ((2, 3), None, ()), ((2, 3),))
 
 
-def test_what_a_constant_decides_is_asked_of_every_node() -> None:
+def test_what_a_constant_decides_is_asked_for_each_of_its_values() -> None:
     known = rules.Facts()
-    assert isinstance(known.of(dropout(training=False)), Signature)
+    inference = known.of(dropout(training=False))
+    assert isinstance(inference, Signature)
     assert known.of(dropout(training=True)) is None
+    assert known.of(dropout(training=False)) is inference
+
+
+LOOKS: dict[str, Callable[[Operator], object]] = {
+    "an element type": lambda operator: operator.dtype(1),
+    "a short constant": lambda operator: operator.constant(1),
+    "a long constant": lambda operator: operator.constant(2),
+    "the node": lambda operator: operator.node.inputs,
+}
+
+
+@pytest.mark.parametrize(
+    ("looked_at", "count"), [("an element type", 1), ("a short constant", 2), ("a long constant", 4), ("the node", 4)]
+)
+def test_an_answer_serves_all_nodes_that_are_alike_in_what_it_looked_at(looked_at: str, count: int) -> None:
+    asked: list[Operator] = []
+
+    def answer(operator: Operator) -> int:
+        asked.append(operator)
+        LOOKS[looked_at](operator)
+        return len(asked)
+
+    once, answers = Alike(answer), []
+    for number in (1, 2, 1, 2):
+        constants = [np.array([number]), np.full(MOST_ELEMENTS + 1, number)]
+        values = [ir.Value(const_value=ir.tensor(constant)) for constant in constants]
+        shapes = ((2, 3), (1,), (MOST_ELEMENTS + 1,))
+        answers.append(once(Operator(ir.Node("", "Any", [ir.Value(), *values]), 1, shapes, ((2, 3),))))
+    assert len(asked) == count
+    assert answers == {1: [1] * 4, 2: [1, 2] * 2, 4: [1, 2, 3, 4]}[count]
+
+
+def test_an_answer_about_something_else_is_another_one() -> None:
+    once = Alike(lambda _, about: about)
+    first, second = object(), object()
+    operator = Operator(ir.Node("", "Any", []), 1, (), ())
+    assert [once(operator, each) for each in (first, second, first)] == [first, second, first]
 
 
 def test_what_no_constant_decides_is_asked_once_for_nodes_that_are_alike() -> None:
@@ -489,7 +529,7 @@ def test_what_no_constant_decides_is_asked_once_for_nodes_that_are_alike() -> No
 
         @rule("Swish", domain="vendor", kind="layout-agnostic")
         def _(operator: Operator) -> Signature:
-            asked.append(operator.node)
+            asked.append(operator.bare)
             letters = axis_letters(2)
             return Signature(inputs=(letters,), outputs=(letters,))
 
@@ -507,7 +547,7 @@ def test_what_holds_on_to_a_node_is_asked_of_every_node(held: str) -> None:
 
         @rule("Turn", domain="vendor", kind="axis attributes")
         def _(operator: Operator) -> Signature:
-            letters, node, nodes = axis_letters(2), operator.node, [operator.node]
+            letters, node, nodes = axis_letters(2), operator.bare, [operator.bare]
             axis = operator.int("axis", 0)
             changes = {
                 "numbers": lambda placement: Changes({"axis": placement.axis(letters[axis])}),

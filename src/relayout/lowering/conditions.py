@@ -45,7 +45,7 @@ class Condition:
 
 def is_about(operator: Operator, op_type: str, limits: Sequence[Condition]) -> bool:
     """Tell whether a node is of that operator, of ONNX's own domain, and within limits."""
-    named = operator.node.domain in ("", "ai.onnx") and operator.name == op_type
+    named = operator.domain in ("", "ai.onnx") and operator.name == op_type
     return named and all(limit.holds(operator) for limit in limits)
 
 
@@ -61,7 +61,7 @@ NEAR = 8  # how many operators between constants and an input are followed: a ke
 
 def is_constant(operator: Operator, slot: int) -> bool:
     """Tell whether an input is absent, an initializer, or follows from initializers alone."""
-    return not operator.has(slot) or _follows(operator.node.inputs[slot], NEAR)
+    return not operator.has(slot) or operator.is_initializer(slot) or _follows(operator.node.inputs[slot], NEAR)
 
 
 def _follows(value: ir.Value | None, left: int) -> bool:
@@ -247,8 +247,7 @@ def clip_bounds(
 ) -> tuple[float, float] | None:
     """The constant bounds of a Clip; infinite where there is none. `constant` reads operands."""
     if operator.version < 11:
-        found = operator.node.attributes
-        return found.get_float("min", -np.inf), found.get_float("max", np.inf)
+        return operator.float("min", -np.inf), operator.float("max", np.inf)
     bounds = [-np.inf, np.inf]
     for slot in (1, 2):
         if operator.has(slot):
@@ -264,7 +263,6 @@ RELU_6 = Condition("bounds of 0 and 6, or of -1 and 1", lambda operator: clip_bo
 PLAIN_PRODUCT = Condition(
     "alpha 1, beta 1, transA 0",
     lambda operator: (
-        all(operator.node.attributes.get_float(name, 1.0) == 1.0 for name in ("alpha", "beta"))
-        and not operator.int("transA", 0)
+        all(operator.float(name, 1.0) == 1.0 for name in ("alpha", "beta")) and not operator.int("transA", 0)
     ),
 )

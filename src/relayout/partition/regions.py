@@ -27,6 +27,7 @@ from relayout.graph.facts import copy_facts
 from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.graph.subgraphs import all_nodes, bodies, captured, nested
 from relayout.rules import FUNCTIONS, draws
+from relayout.rules.alike import Alike
 from relayout.rules.facts import operator_of
 from relayout.targets import Target, pass_on
 from relayout.terminal import count_of
@@ -214,7 +215,8 @@ class _Claims:
     """Which nodes a target runs as they are, with all that is inside of them. A call of a part is one of them."""
 
     def __init__(self, model: ir.Model, target: Target) -> None:
-        self.model, self.target, self.domain = model, target, domain_of(target)
+        self.model, self.domain = model, domain_of(target)
+        self.target_runs = Alike(lambda operator, _: target.runs(operator))
         self.imports: Mapping[str, int] = model.opset_imports
         self.open: list[ir.OperatorIdentifier] = []
         self.units: dict[ir.Node, QuantizedUnit | None] = {}
@@ -228,7 +230,7 @@ class _Claims:
         if head.domain == self.domain:
             return True
         if head not in self.known:
-            self.known[head] = self.target.runs(operator_of(self.model, head, self.imports))
+            self.known[head] = self.target_runs(operator_of(self.model, head, self.imports), self._unit(head))
         if self.known[head]:
             return True
         with self._called(head) as body:  # a function of whose body the target runs every node

@@ -47,7 +47,7 @@ def convolved(
     output = ("n", o, *y)
     operands = operator.operands(given | dict.fromkeys(alike, output))
     signature = Signature(operands, (output,), whole | ordered, frozenset(("n", c, o)) - ordered).positional()
-    return signature if operator.node.domain else turning(operator, signature, x, y, k)
+    return signature if operator.domain else turning(operator, signature, x, y, k)
 
 
 @rule("Conv", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})
@@ -116,7 +116,7 @@ def transposed(operator: Operator, channels: Mapping[int, Letters]) -> Signature
     ordered = frozenset("coi") if grouped else frozenset[str]()
     whole = frozenset((*x, *y, *k)) | ordered
     signature = Signature(operands, (("n", "o", *y),), whole, frozenset("nco") - ordered).positional()
-    return signature if operator.node.domain else turning(operator, signature, x, y, k)
+    return signature if operator.domain else turning(operator, signature, x, y, k)
 
 
 @rule("ConvTranspose", kind="layout-sensitive", layouts={0: "NC", 1: "IO"})

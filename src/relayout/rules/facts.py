@@ -13,6 +13,7 @@ import onnx_ir as ir
 from relayout.errors import LayoutError
 from relayout.graph.domains import INTERNAL_NHWC
 from relayout.layout import Dim, Extent
+from relayout.rules.alike import Alike
 from relayout.rules.internal_nhwc import is_internal, layouts_of_internal, standard_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
@@ -93,10 +94,10 @@ def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
 
 def rule_of(operator: Operator) -> Rule | None:
     """The rule of a node, or of the operator that it runs in other layouts."""
-    domain = "" if operator.node.domain == "ai.onnx" else operator.node.domain
+    domain = "" if operator.domain == "ai.onnx" else operator.domain
     if is_function(operator):
         return find(("", operator.name))
-    if is_internal(operator.node):
+    if is_internal(operator.bare):
         key = standard_of(operator.node)
         return None if key is None else find(key)
     found = find((domain, operator.name))
@@ -165,20 +166,20 @@ def layouts_of(operator: Operator) -> Laid | None:
         LayoutError: it is a function whose domain names no layouts.
     """
     if is_function(operator):
-        return Laid.of_domain(operator.node.domain)
-    if is_internal(operator.node):
+        return Laid.of_domain(operator.domain)
+    if is_internal(operator.bare):
         return layouts_of_internal(operator)
     return next((Laid.parse(variant.layouts) for _, variant in _written_as(operator)), None)
 
 
 def is_laid(operator: Operator) -> bool:
     """Tell whether a node runs the operator of its rule in layouts of its own: a function, a registered variant."""
-    return is_function(operator) or is_internal(operator.node) or bool(_written_as(operator))
+    return is_function(operator) or is_internal(operator.bare) or bool(_written_as(operator))
 
 
 def _written_as(operator: Operator) -> list[tuple[tuple[str, str], LayoutVariant]]:
     """The registered variants that a node is."""
-    node = operator.node
+    node = operator.bare
     variants = variant_keys().get((node.domain, node.op_type), ())
     if not variants:
         return []
@@ -215,46 +216,16 @@ def facts(operator: Operator) -> Fact:
 class Facts:
     """What is known of the nodes of a graph: of those that are alike in all that a rule looks at it is asked once.
 
-    A rule may look at a constant, and what it says may hold on to the node: such a fact is of that node alone.
+    What a rule says may hold on to the node: such a fact is of that node alone.
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[object, ...], tuple[Fact]] = {}
-
-    def of(self, operator: Operator) -> Fact:
-        """What is known of a node; see `facts`."""
-        key = _described(operator)
-        if key is None:
-            return facts(operator)
-        if (known := self._known.get(key)) is not None:
-            return known[0]
-        fact = facts(operator)
-        # A signature must hold nothing of the node that it was found for.
-        if not operator.looked and (
-            not isinstance(fact, Signature) or (fact.price is None and _is_plain(fact.changes))
-        ):
-            self._known[key] = (fact,)
-        return fact
+        self.of = Alike(facts, _is_shared)  # what is known of a node; see `facts`
 
 
-PLAIN = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING)
-LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
-
-
-def _described(operator: Operator) -> tuple[object, ...] | None:
-    """A node without the values of its inputs; None where its attributes are no plain values."""
-    node = operator.node
-    inputs, outputs = node.inputs, node.outputs
-    key: list[object] = [node.domain, node.op_type, operator.version, operator.inputs, operator.outputs]
-    key.append(tuple([value is not None for value in inputs]) if None in inputs else len(inputs))
-    one = len(outputs) == 1
-    key.append(bool(outputs[0].name) if one else tuple([_is_wanted(operator, slot) for slot in range(len(outputs))]))
-    for attribute in node.attributes.values() if node.attributes else ():
-        if attribute.is_ref() or attribute.type not in (*PLAIN, *LISTS):
-            return None
-        value = attribute.value
-        key += [attribute.name, attribute.type, tuple(value) if attribute.type in LISTS else value]
-    return tuple(key)
+def _is_shared(fact: Fact) -> bool:
+    """Tell whether a fact holds on to nothing of the node that it was found for."""
+    return not isinstance(fact, Signature) or (fact.price is None and _is_plain(fact.changes))
 
 
 def _is_plain(held: object) -> bool:
@@ -305,20 +276,12 @@ def _fitted(fact: Fact, operator: Operator) -> Fact:
         return fact
     if len(fact.inputs) != len(operator.inputs) or len(fact.outputs) != len(operator.outputs):
         return None
-    outputs = tuple(letters if _is_wanted(operator, slot) else None for slot, letters in enumerate(fact.outputs))
+    outputs = tuple(letters if operator.wants(slot) else None for slot, letters in enumerate(fact.outputs))
     pairs = [*zip(fact.inputs, operator.inputs, strict=True), *zip(outputs, operator.outputs, strict=True)]
     fits = all(letters is None or (shape is not None and len(shape) == len(letters)) for letters, shape in pairs)
     if outputs != fact.outputs:
         fact = replace(fact, outputs=outputs)
     return fact if fits and not _contradicts(fact, operator) else None
-
-
-def _is_wanted(operator: Operator, slot: int) -> bool:
-    """Tell whether an output is asked for; one of unknown rank (a Dropout's mask) only where somebody reads it."""
-    if not slot or operator.outputs[slot] is not None or not operator.gives(slot):
-        return operator.gives(slot)
-    value = operator.node.outputs[slot]
-    return bool(value.uses()) or value.is_graph_output()
 
 
 def _contradicts(fact: Signature, operator: Operator) -> bool:

@@ -118,7 +118,7 @@ def _follow(indexed: Letters, placement: Placement) -> Changes:
 def compress(operator: Operator) -> Fact:
     """Any order; the axis is one dimension in order and is renumbered (without one: flattened, a barrier)."""
     letters = operator.letters(least=1)
-    if "axis" not in operator.node.attributes:
+    if "axis" not in operator.attributes:
         return None
     axis = letters[operator.int("axis", 0) % len(letters)]
     return Signature((letters, None), (letters,), frozenset({axis}), changes=renumbered_axis(axis))

@@ -241,7 +241,7 @@ def _ordered(shape: Shape, held: Letters | None, letters: Letters) -> Shape:
 
 def is_function(operator: Operator) -> bool:
     """Whether a node calls one of the functions that are made here."""
-    return operator.node.domain.startswith(DOMAIN)
+    return operator.domain.startswith(DOMAIN)
 
 
 def unlaid(operator: Operator, rule: Rule, layouts: Laid) -> Operator:

@@ -40,7 +40,7 @@ def batch_normalization(operator: Operator) -> Fact:
     signature = turning(operator, plain, letters[2:])
     if rank < 3 or trained or not _has_constants(operator, PARAMETERS):
         return signature
-    steps = partial(_affine, operator.node.attributes.get_float("epsilon", 1e-5))
+    steps = partial(_affine, operator.float("epsilon", 1e-5))
     channels = operator.extent(0, 1)
     costly = channels is None or not channels.is_static or channels.number < LEAST_CHANNELS
     others = (replace(_channels_last(each), steps=steps, costly=costly) for each in signature.variants)
@@ -49,13 +49,10 @@ def batch_normalization(operator: Operator) -> Fact:
 
 def _has_constants(operator: Operator, count: int) -> bool:
     """Whether a normalization has so many operands, of one type that it computes in, all but the first constant."""
-    values = operator.node.inputs
-    kinds = {None if value is None else value.dtype for value in values}
-    if operator.version < STRETCHING or len(values) != count:
+    if operator.version < STRETCHING or len(operator.inputs) != count:
         return False
-    # Asked first: what is said of a node whose operands were looked at is said of that node alone.
-    known = all(operator.constant(slot) is not None for slot in range(1, count))
-    return known and len(kinds) == 1 and kinds <= {*PLAIN}
+    kinds = {operator.kind(slot) for slot in range(count)}
+    return len(kinds) == 1 and kinds <= {*PLAIN} and all(map(operator.is_initializer, range(1, count)))
 
 
 def _affine(epsilon: float, _: Placement, given: Constants) -> tuple[Step, ...]:
@@ -150,7 +147,7 @@ class Normalizing(NamedTuple):
     @staticmethod
     def of(operator: Operator) -> "Normalizing":
         """As a node normalizes."""
-        return Normalizing(operator.version, operator.node.attributes.get_float("epsilon", 1e-5))
+        return Normalizing(operator.version, operator.float("epsilon", 1e-5))
 
     def __call__(
         self, operand: int | str, axes: Sequence[int], scale: NDArray[np.generic], bias: NDArray[np.generic]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -19,28 +19,50 @@ WRAPPING = (ir.SequenceType, ir.OptionalType)
 whether a value's type is one of theirs."""
 
 
+PLAIN = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING)
+LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
+AROUND = -1  # among the inputs that were looked at: the node itself, and with it whatever is around it
+MOST_ELEMENTS = 64  # elements of a constant that is compared with those of nodes alike
+
+
 @dataclass(eq=False, slots=True)
 class Operator:
     """A node as its rule sees it.
 
     Args:
-        node: the node; rules read its attributes only.
+        bare: the node, for who looks at nothing of it but its name, domain and attributes.
         version: the opset version of its domain.
         inputs: shape of each input; None for an absent input or an unknown rank.
         outputs: shape of each output.
-        looked: the inputs whose values or element types the rule has asked for.
+        looked: the inputs whose values were asked for; with `AROUND` the node itself.
     """
 
-    node: ir.Node
+    bare: ir.Node
     version: int
     inputs: tuple[Shape | None, ...]
     outputs: tuple[Shape | None, ...]
     looked: set[int] = field(default_factory=set, compare=False)
 
     @property
+    def node(self) -> ir.Node:
+        """The node. An answer that looks at it is of this node alone: the methods below tell what is alike."""
+        self.looked.add(AROUND)
+        return self.bare
+
+    @property
     def name(self) -> str:
         """The operator's type."""
-        return self.node.op_type
+        return self.bare.op_type
+
+    @property
+    def domain(self) -> str:
+        """The operator's domain."""
+        return self.bare.domain
+
+    @property
+    def attributes(self) -> Mapping[str, ir.Attr]:
+        """The node's attributes."""
+        return self.bare.attributes
 
     def rank(self, index: int = 0) -> int | None:
         """The rank of an input, where known."""
@@ -64,7 +86,7 @@ class Operator:
 
     def has(self, index: int) -> bool:
         """Whether the optional input `index` is given."""
-        return index < len(self.node.inputs) and self.node.inputs[index] is not None
+        return self._input(index) is not None
 
     def shape(self, index: int = 0) -> Shape | None:
         """The shape of an input, where it is given and its rank is known."""
@@ -72,7 +94,8 @@ class Operator:
 
     def gives(self, index: int) -> bool:
         """Whether the optional output `index` is asked for."""
-        return index < len(self.node.outputs) and bool(self.node.outputs[index].name)
+        outputs = self.bare.outputs
+        return index < len(outputs) and bool(outputs[index].name)
 
     def operands(self, given: Mapping[int, Letters]) -> tuple[Letters | None, ...]:
         """The letters of every input: those of `given`, and none for absent ones and parameters."""
@@ -82,33 +105,84 @@ class Operator:
         """The same letters for every output."""
         return (letters,) * len(self.outputs)
 
+    def kind(self, index: int) -> ir.DataType | None:
+        """The element type of an input, where it is given and known."""
+        value = self._input(index)
+        return None if value is None else value.dtype
+
     def dtype(self, index: int) -> np.dtype[np.generic]:
         """The element type of an input of integers; int64 where it is not known."""
-        value = self._looked_at(index)
-        return np.dtype(np.int64) if value is None or value.dtype is None else value.dtype.numpy()
+        kind = self.kind(index)
+        return np.dtype(np.int64) if kind is None else kind.numpy()
 
     def width(self, index: int) -> int:
         """Count the bytes of an element of an input; 1 where its type is not known, and of texts."""
-        value = self._looked_at(index)
-        kind = None if value is None else value.dtype
+        kind = self.kind(index)
         return 1 if kind is None or kind == ir.DataType.STRING else max(1, int(kind.itemsize))
+
+    def _input(self, index: int) -> ir.Value | None:
+        inputs = self.bare.inputs
+        return inputs[index] if index < len(inputs) else None
+
+    def is_initializer(self, index: int) -> bool:
+        """Whether an input holds a constant, whose value is not looked at."""
+        value = self._input(index)
+        return value is not None and value.const_value is not None and not value.is_graph_input()
 
     def constant(self, index: int) -> NDArray[np.generic] | None:
         """The value of a constant input, or None where it is absent or computed; an Identity is no computation."""
-        value = self._looked_at(index)
-        while value is not None and value.const_value is None and (maker := value.producer()) is not None:
-            value = maker.inputs[0] if maker.op_type == "Identity" and not maker.domain else None
-        if value is None or value.const_value is None:
-            return None
-        if value.is_graph_input():
-            return None
-        return value.const_value.numpy()
+        tensor = self._tensor(index)
+        return None if tensor is None else tensor.numpy()
 
-    def _looked_at(self, index: int) -> ir.Value | None:
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+    def _tensor(self, index: int) -> ir.TensorProtocol | None:
+        """The tensor that a constant input holds, or None."""
+        value = self._input(index)
         if value is not None:
             self.looked.add(index)
-        return value
+        while value is not None and value.const_value is None and (maker := value.producer()) is not None:
+            value = maker.inputs[0] if maker.op_type == "Identity" and not maker.domain else None
+        return None if value is None or value.is_graph_input() else value.const_value
+
+    def described(self) -> tuple[Hashable, ...] | None:
+        """The node without the values of its inputs, but whether they are constants: what nodes that are alike share.
+
+        None where its attributes are no plain values.
+        """
+        node = self.bare
+        outputs = node.outputs
+        key: list[Hashable] = [node.domain, node.op_type, self.version, self.inputs, self.outputs]
+        for value in node.inputs:
+            if value is None:
+                key.append(None)
+                continue
+            dtype = value.dtype
+            key.append((dtype and int(dtype), value.const_value is not None and not value.is_graph_input()))
+        one = len(outputs) == 1
+        key.append(bool(outputs[0].name) if one else tuple([self.wants(slot) for slot in range(len(outputs))]))
+        for attribute in node.attributes.values() if node.attributes else ():
+            if attribute.is_ref() or attribute.type not in (*PLAIN, *LISTS):
+                return None
+            value = attribute.value
+            key += [attribute.name, attribute.type, tuple(value) if attribute.type in LISTS else value]
+        return tuple(key)
+
+    def contents(self, slots: Iterable[int]) -> tuple[Hashable, ...] | None:
+        """The values of some inputs, to be compared with those of another node; None where they are too long."""
+        found: list[Hashable] = []
+        for slot in slots:
+            tensor = self._tensor(slot)
+            if tensor is not None and tensor.size > MOST_ELEMENTS:
+                return None
+            array = None if tensor is None else tensor.numpy()
+            found.append(None if array is None else (array.dtype.str, array.shape, array.tobytes()))
+        return tuple(found)
+
+    def wants(self, slot: int) -> bool:
+        """Tell whether an output is asked for; one of unknown rank (a Dropout's mask) only where somebody reads it."""
+        if not slot or self.outputs[slot] is not None or not self.gives(slot):
+            return self.gives(slot)
+        value = self.bare.outputs[slot]
+        return bool(value.uses()) or value.is_graph_output()
 
     def integers(self, index: int) -> tuple[int, ...] | None:
         """A constant input of integers, or None."""
@@ -117,12 +191,16 @@ class Operator:
 
     def ints(self, name: str) -> tuple[int, ...] | None:
         """An attribute of integers, or None where it is absent."""
-        found = self.node.attributes.get_ints(name)
+        found = self.bare.attributes.get_ints(name)
         return None if found is None else tuple(found)
+
+    def floats(self, name: str) -> Sequence[float] | None:
+        """An attribute of real numbers, or None where it is absent."""
+        return self.bare.attributes.get_floats(name)
 
     def string(self, name: str, default: str) -> str:
         """A string attribute."""
-        return self.node.attributes.get_string(name, default)
+        return self.bare.attributes.get_string(name, default)
 
     def extent(self, index: int, axis: int) -> Extent | None:
         """The extent of one dimension of an input, where the rank is known."""
@@ -131,7 +209,11 @@ class Operator:
 
     def int(self, name: str, default: int) -> int:
         """An integer attribute."""
-        return self.node.attributes.get_int(name, default)
+        return self.bare.attributes.get_int(name, default)
+
+    def float(self, name: str, default: float) -> float:
+        """A real attribute."""
+        return self.bare.attributes.get_float(name, default)
 
 
 def axis_letters(rank: int, prefix: str = "d") -> tuple[str, ...]:

@@ -67,7 +67,7 @@ def _by_unknown_scales(operator: Operator, letters: Letters, axis: int) -> Signa
     if operator.int("block_size", 0):
         return None
     inputs = operator.operands({0: letters})
-    if not operator.node.domain and operator.version < PER_AXIS_SINCE:
+    if not operator.domain and operator.version < PER_AXIS_SINCE:
         return Signature(inputs, (letters,))
     if not -len(letters) <= axis < len(letters):
         return None

@@ -64,7 +64,7 @@ def bidirectional_lstm(operator: Operator) -> Fact:
 def _builtin(operator: Operator) -> Signature:
     time_major = bool(operator.int("time_major", 0))
     x, second, y, last = (("t", "b", each) if time_major else ("b", "t", each) for each in "ijhk")
-    given: dict[int, Letters] = {SECOND.get(operator.node.op_type, 0): second, 0: x}
+    given: dict[int, Letters] = {SECOND.get(operator.name, 0): second, 0: x}
     outputs = (y, last)[: len(operator.outputs)]
     return Signature(operator.operands(given), outputs, frozenset("tijhk"), frozenset("b")).positional()
 

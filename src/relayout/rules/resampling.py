@@ -78,7 +78,7 @@ def _uncertainty(operator: Operator, letters: Letters) -> Callable[[Placement], 
 def _following(operator: Operator, letters: Letters) -> Callable[[Placement], Changes]:
     """Return how scales, sizes, regions and axes follow the axes of a Resize."""
     rank = len(letters)
-    axes, scales = operator.ints("axes"), operator.node.attributes.get_floats("scales")
+    axes, scales = operator.ints("axes"), operator.floats("scales")
     slots = _by_axis(operator, rank)
 
     def changes(placement: Placement) -> Changes:
@@ -163,7 +163,7 @@ def _resized(operator: Operator, rank: int) -> tuple[int, ...]:
 def _scales(operator: Operator) -> Sequence[Any] | None:
     """The scales, where they are no matter of run time."""
     if operator.name == "Upsample" and operator.version < SCALES_SINCE:
-        return operator.node.attributes.get_floats("scales")
+        return operator.floats("scales")
     known = operator.constant(SCALES if operator.name == "Resize" and operator.version >= ROI_SINCE else 1)
     return None if known is None else known.reshape(-1).tolist()
 

@@ -213,7 +213,7 @@ def _standard_node(
     names = ["" if value is None else f"i{slot}" for slot, value in enumerate(operands)]
     results = [f"o{slot}" for slot in range(min(len(operator.outputs), schema.max_output))]
     node = onnx.NodeProto(op_type=schema.name, input=names, output=results)
-    for name, attribute in operator.node.attributes.items():
+    for name, attribute in operator.attributes.items():
         if name in schema.attributes:
             node.attribute.append(ir.serde.serialize_attribute(attribute))
     return node

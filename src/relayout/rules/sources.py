@@ -35,7 +35,7 @@ def constant_of_shape(operator: Operator) -> Fact:
 def random(operator: Operator) -> Fact:
     """Any order: one draw is as good as another, and the shape follows (a seed fixes the order: a barrier)."""
     output = operator.outputs[0]
-    if output is None or "seed" in operator.node.attributes or not all(isinstance(dim, int) for dim in output):
+    if output is None or "seed" in operator.attributes or not all(isinstance(dim, int) for dim in output):
         return None
     return Signature(
         (),
@@ -48,7 +48,7 @@ def random(operator: Operator) -> Fact:
 def random_like(operator: Operator) -> Fact:
     """Any order: one draw is as good as another (a seed fixes the order: a barrier)."""
     letters = operator.letters()
-    return None if "seed" in operator.node.attributes else Signature((letters,), (letters,))
+    return None if "seed" in operator.attributes else Signature((letters,), (letters,))
 
 
 @rule("EyeLike", kind="axis attributes")

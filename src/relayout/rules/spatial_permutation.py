@@ -23,7 +23,7 @@ def turning(
 ) -> Signature:
     """The signature with a variant for every other order of the axes of space, the same on all operands."""
     count = len(space[0]) if space else 0
-    lists = [name for name in (*AXIS_BY_AXIS, "pads") if name in operator.node.attributes]
+    lists = [name for name in (*AXIS_BY_AXIS, "pads") if name in operator.attributes]
     # What is said axis by axis must be said of all axes of space, and of no others.
     if any(len(operator.ints(name) or ()) != (2 * count if name == "pads" else count) for name in lists):
         return signature

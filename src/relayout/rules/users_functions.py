@@ -55,7 +55,7 @@ class UsersFunction:
             ExtensionError: it raises something, or its answer has another type.
         """
         subject = next((each for each in args if isinstance(each, Operator | ir.Node)), None)
-        node = subject.node if isinstance(subject, Operator) else subject
+        node = subject.bare if isinstance(subject, Operator) else subject
         about = "" if node is None else f", {asked_of(node)}"
         try:
             answer = self.function(*args)

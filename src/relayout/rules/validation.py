@@ -169,7 +169,7 @@ def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:
     Raises:
         ExtensionError: it speaks of other operands or axes than the node has, or not of an attribute that counts axes.
     """
-    where = f"{place}, {asked_of(operator.node)}: "
+    where = f"{place}, {asked_of(operator.bare)}: "
     rank = operator.rank()
     if isinstance(fact, Permuted) and rank is not None and sorted(fact.perm) != list(range(rank)):
         raise ExtensionError(f"{where}{fact.perm} is no perm of the {rank} axes of its input")
@@ -230,13 +230,13 @@ def _refuse_silence(where: str, fact: Signature, operator: Operator) -> None:
         ExtensionError: it does.
     """
     own = next((letters for letters in (*fact.inputs, *fact.outputs) if letters), ())
-    counted = {name: axes for name in operator.node.attributes if (axes := _axes_in(operator, name, len(own)))}
+    counted = {name: axes for name in operator.attributes if (axes := _axes_in(operator, name, len(own)))}
     for placement in _turned(fact, operator) if counted else ():
         dims = next(dims for dims in (*placement.inputs, *placement.outputs) if dims)
         moved = [letter for letter, _ in dims]
         for name, axes in counted.items():
             if any(moved[axis : axis + 1] != [own[axis]] for axis in axes) and not _speaks(fact, placement, name):
-                value = getattr(operator.node.attributes[name], "value", None)
+                value = getattr(operator.attributes[name], "value", None)
                 raise ExtensionError(
                     f"{where}the node has {name}={value}, and its axes may move, of which the rule says nothing: give "
                     f"`changes=lambda p: Changes({{'{name}': p.axis('{own[axes[0]]}')}})`, or the axes fixed positions "
@@ -246,7 +246,7 @@ def _refuse_silence(where: str, fact: Signature, operator: Operator) -> None:
 
 def _axes_in(operator: Operator, name: str, rank: int) -> tuple[int, ...]:
     """List the axes that an attribute counts, if its name says so and they are there."""
-    found = operator.node.attributes[name]
+    found = operator.attributes[name]
     is_listed = found.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and not found.is_ref()
     if not is_listed or not re.fullmatch(r"(\w+_)?ax[ei]s", name):
         return ()

@@ -87,7 +87,7 @@ def unique(operator: Operator) -> Fact:
     letters = operator.letters()
     others: tuple[Letters | None, ...] = (None,) * (len(operator.outputs) - 1)
     in_order = operator.int("sorted", 1)
-    if "axis" not in operator.node.attributes:
+    if "axis" not in operator.attributes:
         # Only where an element occurs depends on how the input is flattened.
         alone = in_order and not operator.gives(1) and not operator.gives(2)
         return Signature((letters,), (None, *others)) if alone else None

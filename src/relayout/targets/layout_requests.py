@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, ReadError, nearest
+from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.graph.source_names import known_as, label
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Layout
 from relayout.light_dataclass import dataclass
 from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, is_on_images, laid, registry, rule_of
+from relayout.rules.alike import Alike
 from relayout.rules.layouts import IMAGES, KERNELS, STANDARD, fitted, parsed_as
 from relayout.rules.signature import costs_nothing
 from relayout.rules.users_functions import UsersFunction
@@ -177,45 +180,53 @@ class Wishes:
         """A node's signature with the variants that are asked for, and the target's prices."""
         if self.target is None or not self.target.transposed_products:
             signature = signature.untransposed
+        found, declined = self._once(operator, signature, unit_of(operator.bare))
+        if declined:
+            self.declined[label(operator.bare)] = declined
+        return found
+
+    @cached_property
+    def _once(self) -> Alike[tuple[Signature, str]]:
+        """What `_chosen` answers, once for nodes alike; a price holds on to its node."""
+        return Alike(self._chosen, lambda answer: answer[0].price in (None, costs_nothing))
+
+    def _chosen(self, operator: Operator, signature: Signature, _: QuantizedUnit | None) -> tuple[Signature, str]:
+        """A node's signature as it is asked for, and why it cannot be so, if it cannot."""
         price = None if self.target is None else self.target.price
         if price is None:
             return self._varied(operator, signature)
-        found = self._varied(operator, signature.cheap)
+        found, declined = self._varied(operator, signature.cheap)
         if isinstance(price, PriceList) and price.of(operator) is None:
-            return replace(found, price=costs_nothing)
+            return replace(found, price=costs_nothing), declined
         where = f"the price of target {self.target.name}: " if self.target else ""
-        return replace(found, price=lambda placement: in_bytes(where, price(operator, signature, placement)))
+        priced = replace(found, price=lambda placement: in_bytes(where, price(operator, signature, placement)))
+        return priced, declined
 
-    def _varied(self, operator: Operator, signature: Signature) -> Signature:
+    def _varied(self, operator: Operator, signature: Signature) -> tuple[Signature, str]:
         rule = rule_of(operator)
         if rule is None or not rule.layouts:
-            return signature if self.target is None else self.target.runner(operator).placed(operator, signature)
+            return signature if self.target is None else self.target.runner(operator).placed(operator, signature), ""
         wish = self._wish(operator)
-        ways = self._ways(operator, wish)
+        ways, declined = self._ways(operator, wish)
         if not ways:
             # What a target does not have stays in the source's positions: it has no price in others.
-            return signature if self.target is None else _where_it_stands(signature)
+            return signature if self.target is None else _where_it_stands(signature), declined
         known = in_standard(operator)
         if known is None:
-            return signature
+            return signature, declined
         inner, plain = known
-        variants: dict[Variant, None] = {}
-        reasons: list[str] = []
-        for way in ways:
-            found, reason = _first(rule, inner, plain, way)
-            reasons.append(reason)
-            if found is not None:
-                variants[found] = None
+        found = [_first(rule, inner, plain, way) for way in ways]
+        variants = {variant: None for variant, _ in found if variant is not None}
         if not variants:
-            self.declined[label(operator.node)] = reasons[0]
+            declined = found[0][1]
         if not variants or (self.target is not None and self.target.joins and wish is None):
             usual, _ = _first(rule, inner, plain, Laid(STANDARD))
             if usual is None:  # of a rank that no layout names: a BatchNormalization behind a Gemm
-                return signature
+                return signature, declined
             variants[usual] = None
         if wish == self._in_general:
             variants |= dict.fromkeys(each for each in signature.variants if each.free)
-        return replace(signature, variants=tuple(variants))
+        return replace(signature, variants=tuple(variants)), declined
 
     @property
     def _in_general(self) -> Layouts | None:
@@ -223,12 +234,11 @@ class Wishes:
         return None if self.to is None else (self.to, None)
 
     def _wish(self, operator: Operator) -> Layouts | None:
-        node = operator.node
-        if self.layout_for is not None and (found := self.layout_for(node)) is not None:
+        if self.layout_for is not None and (found := self.layout_for(operator.node)) is not None:
             wish = layouts_of(found)
-            self.asked[label(node)] = wish
+            self.asked[label(operator.node)] = wish
             return wish
-        for name in (node.name, known_as(node.outputs[0])):
+        for name in (operator.node.name, known_as(operator.node.outputs[0])) if self.nodes else ():
             if name and name in self.nodes:
                 return self.nodes[name]
         if operator.name in self.operators:
@@ -237,21 +247,20 @@ class Wishes:
             return self._in_general
         return None
 
-    def _ways(self, operator: Operator, wish: Layouts | None) -> list[Laid]:
-        """The layouts to choose from, best first; none: as the rule says."""
+    def _ways(self, operator: Operator, wish: Layouts | None) -> tuple[list[Laid], str]:
+        """The layouts to choose from, best first (none: as the rule says), and why what is asked for is not there."""
         runner = None if self.target is None else self.target.runner(operator)
         lacks = "" if runner is None else runner.lacks(operator)
         has = runner.layouts(operator) if runner is not None and not lacks else []
         if wish is None or wish[0] == DEFAULT:
-            return has
+            return has, ""
         data, kernel = Layout.parse(wish[0]), None if wish[1] is None else Layout.parse(wish[1])
         if not has:
-            return [Laid(data, kernel)]
+            return [Laid(data, kernel)], ""
         found = [way for way in has if _same(way, data, kernel)]
-        if not found and self.target is not None:
-            ways = ", ".join(map(str, has))
-            self.declined[label(operator.node)] = f"{self.target.name} runs {operator.name} in {ways}"
-        return found or has
+        if found or self.target is None:
+            return found or has, ""
+        return has, f"{self.target.name} runs {operator.name} in {', '.join(map(str, has))}"
 
 
 def _found(given: str | Target) -> tuple[Target, str]:

@@ -63,7 +63,7 @@ class PriceList:
     def of(self, operator: Operator) -> Price | None:
         """The price of a node; None where all orders cost the same."""
         limit = self.limits.get(operator.name)
-        if operator.node.domain not in ("", "ai.onnx") or (limit is not None and not limit(operator)):
+        if operator.domain not in ("", "ai.onnx") or (limit is not None and not limit(operator)):
             return None
         return self.by_operator.get(operator.name)
 

@@ -213,7 +213,7 @@ class Kernel:
             elements: gives the element type of the node, for whoever asks several rows; None: it is found here.
         """
         if self.types:
-            dtype, is_unit = elements() if elements else _elements_of(operator.node)
+            dtype, is_unit = elements() if elements else _elements_of(operator)
             if dtype is None or dtype.name not in self.types:
                 name = "unknown" if dtype is None else dtype.name
                 kind = f"a quantized unit of {name}" if is_unit else f"element type {name}"
@@ -475,12 +475,14 @@ class _Elements(NamedTuple):
     is_unit: bool
 
 
-def _elements_of(node: ir.Node) -> _Elements:
-    unit = unit_of(node)
-    if unit is not None and (node.op_type not in QUANTIZATION or unit.node is node):
+def _elements_of(operator: Operator) -> _Elements:
+    unit = unit_of(operator.bare)
+    if unit is None:
+        return _Elements(operator.kind(0), is_unit=False)
+    node = operator.node
+    if node.op_type not in QUANTIZATION or unit.node is node:
         return _Elements(unit.dtype, is_unit=True)
-    value = node.inputs[0] if node.inputs else None
-    return _Elements(None if value is None else value.dtype, is_unit=False)
+    return _Elements(operator.kind(0), is_unit=False)
 
 
 class _Standard:
@@ -500,7 +502,7 @@ class _Standard:
     def elements(self) -> _Elements:
         """Return the element type that the node computes with; it is found once for all rows."""
         if self._elements is None:
-            self._elements = _elements_of(self.operator.node)
+            self._elements = _elements_of(self.operator)
         return self._elements
 
 
@@ -514,6 +516,6 @@ def _standard(operator: Operator) -> _Standard:
 
 def _domain(operator: Operator) -> str:
     """Return the domain by which tables name an operator: quantizers of 16 bits have another one in old opsets."""
-    node = operator.node
-    is_quantizer = node.op_type in QUANTIZATION and node.domain in QUANTIZING_DOMAINS
-    return "" if node.domain == "ai.onnx" or is_quantizer else node.domain
+    domain = operator.domain
+    is_quantizer = operator.name in QUANTIZATION and domain in QUANTIZING_DOMAINS
+    return "" if domain == "ai.onnx" or is_quantizer else domain
