@@ -90,7 +90,12 @@ def _default(kind: str, text: str) -> bool | int | float:
     return float(text or 0) if kind.startswith("float") else int(text or 0)
 
 
-_Place = tuple[FieldRow, "struct.Struct | None"]
+class Place(NamedTuple):
+    """A field of a table, with what is known of its type."""
+
+    row: FieldRow
+    scalar: struct.Struct | None  # how its number is written, if it is one
+    element: str  # of a vector the type of its elements; else empty
 
 
 class Schema:
@@ -104,20 +109,20 @@ class Schema:
     ) -> None:
         self.tables, self.unions, self.enums = tables, unions, enums
         self._absent: dict[str, dict[str, Any]] = {}
-        self._places: dict[str, tuple[_Place, ...]] = {}
-        self._by_name: dict[str, dict[str, FieldRow]] = {}
+        self._places: dict[str, tuple[Place, ...]] = {}
+        self._by_name: dict[str, dict[str, Place]] = {}
 
-    def places(self, kind: str) -> tuple[_Place, ...]:
-        """The fields of a table by slot, each with how its number is written, if it is one."""
+    def places(self, kind: str) -> tuple[Place, ...]:
+        """The fields of a table by slot."""
         if kind not in self._places:
-            scalars = (SCALARS.get(self.enums.get(row.type, row.type)) for row in self.tables[kind])
-            self._places[kind] = tuple(zip(self.tables[kind], scalars, strict=True))
+            rows = [(row, SCALARS.get(self.enums.get(row.type, row.type))) for row in self.tables[kind]]
+            self._places[kind] = tuple(Place(*row, row[0].type[1:-1] if row[0].type[0] == "[" else "") for row in rows)
         return self._places[kind]
 
-    def by_name(self, kind: str) -> dict[str, FieldRow]:
+    def by_name(self, kind: str) -> dict[str, Place]:
         """The fields of a table by name."""
         if kind not in self._by_name:
-            self._by_name[kind] = {row.name: row for row in self.tables[kind]}
+            self._by_name[kind] = {place.row.name: place for place in self.places(kind)}
         return self._by_name[kind]
 
     def absent(self, kind: str) -> dict[str, Any]:
@@ -176,12 +181,32 @@ def _absent(row: FieldRow, schema: Schema) -> Any:
     return None
 
 
-def path_of(table: str, name: str) -> str:
-    """The path of a field of the table at a path; the root's is empty."""
-    return f"{table}.{name}" if table else name
+Path = tuple[Any, ...]
+"""The place of a value in a file, for messages: that of the table or vector that it is in, and its name or index there.
+
+The root's is empty. It is put into words where there is something to say.
+"""
+
+
+def in_words(path: Path) -> str:
+    """Return a path as messages have it: `subgraphs[0].tensors[3].shape`."""
+    if not path:
+        return ""
+    outer, last = in_words(path[0]), path[1]
+    if isinstance(last, int):
+        return f"{outer}[{last}]"
+    return f"{outer}.{last}" if outer else str(last)
 
 
 DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in SCALARS}  # the elements of vectors of numbers
+
+
+class _Form(NamedTuple):
+    """What the tables of one kind that share a vtable have in common."""
+
+    size: int  # bytes of such a table itself
+    price: int  # what one takes of the budget
+    present: tuple[tuple[Place, int], ...]  # the fields that are there, and where in the table each lies
 
 
 class _Reader:
@@ -189,6 +214,7 @@ class _Reader:
         self.data, self.schema, self.size, self.base = data, schema, len(data), base
         self.budget = OVERLAP * self.size + repeated
         self.done: dict[tuple[str, int], tuple[Any, int]] = {}
+        self.forms: dict[tuple[str, int], _Form] = {}
 
     def root(self, kind: str, identifier: bytes) -> Table:
         if self.size < 8:
@@ -199,29 +225,31 @@ class _Reader:
                 f"the file is no {identifier.decode()} flatbuffer (its identifier is {found!r})",
                 where=f"byte {self.base + 4}",
             )
-        return self.table(kind, self.indirect(0, "the root"), "", 0)
+        position = self.number(_U32, 0)
+        self.check(position, 4, ((), "the root"))
+        return self.table(kind, position, (), 0)
 
     def number(self, scalar: struct.Struct, position: int) -> Any:
         """The number at a position that has been checked."""
         return scalar.unpack(self.data[position : position + scalar.size])[0]
 
-    # Places: each returns a position that has been checked.
-
-    def check(self, position: int, length: int, path: str) -> None:
+    def check(self, position: int, length: int, path: Path) -> None:
+        """See that the file has so many bytes at a position."""
         if position < 0 or length < 0 or position + length > self.size:
             first, end = self.base + position, self.base + self.size
             place = f"byte {first}" if position >= self.size or length <= 0 else f"bytes {first} to {first + length}"
-            raise ReadError(f"the file ends at byte {end}, and {path or 'its root'} points to {place}", hint=DAMAGED)
+            what = f"the file ends at byte {end}, and {in_words(path) or 'its root'} points to {place}"
+            raise ReadError(what, hint=DAMAGED)
 
-    def error(self, what: str, path: str, byte: int) -> ReadError:
-        return ReadError(f"{path or 'the model'} {what}", where=f"byte {self.base + byte}", hint=DAMAGED)
+    def error(self, what: str, path: Path, byte: int) -> ReadError:
+        return ReadError(f"{in_words(path) or 'the model'} {what}", where=f"byte {self.base + byte}", hint=DAMAGED)
 
-    def spend(self, amount: int, path: str, byte: int) -> None:
+    def spend(self, amount: int, path: Path, byte: int) -> None:
         self.budget -= amount
         if self.budget < 0:
             raise self.error("describes more than the file holds: its parts overlap", path, byte)
 
-    def again(self, kind: str, position: int, path: str) -> Any:
+    def again(self, kind: str, position: int, path: Path) -> Any:
         """What was decoded here before, at the price that it had then; None if it is new."""
         decoded, price = self.done.get((kind, position), (None, 0))
         self.spend(price, path, position)
@@ -231,64 +259,69 @@ class _Reader:
         """Remember what was decoded, and what it took of the budget."""
         self.done[kind, position] = (decoded, before - self.budget)
 
-    def indirect(self, position: int, path: str) -> int:
-        self.check(position, 4, path)
-        target: int = position + self.number(_U32, position)
-        self.check(target, 4, path)
-        return target
+    # Values, each at a position that the file has at least four bytes at.
 
-    # Values.
-
-    def table(self, kind: str, position: int, path: str, depth: int) -> Table:
+    def table(self, kind: str, position: int, path: Path, depth: int) -> Table:
         if (kind, position) in self.done:
             seen: Table = self.again(kind, position, path)
             return seen
-        before, data = self.budget, self.data
+        before = self.budget
         if depth > MAX_DEPTH:
             raise self.error(f"is nested deeper than {MAX_DEPTH} tables", path, position)
-        self.check(position, 4, path)
         vtable: int = position - self.number(_I32, position)
+        form = self.forms.get((kind, vtable))
+        if form is None:
+            form = self.forms[kind, vtable] = self.form(kind, vtable, path, position)
+        self.check(position, form.size, path)
+        self.spend(form.price, path, position)
+        fields, own = self.schema.absent(kind), self.data[position : position + form.size]
+        for place, offset in form.present:
+            row, scalar, _ = place
+            if scalar is not None:
+                (fields[row.name],) = scalar.unpack_from(own, offset)
+                continue
+            here, target = (path, row.name), position + offset + _U32.unpack_from(own, offset)[0]
+            if target + 4 > self.size:
+                self.check(target, 4, here)
+            fields[row.name] = self.value(place, target, fields, here, depth)
+        decoded = Table(kind, position, fields)
+        self.keep(kind, position, decoded, before)
+        return decoded
+
+    def form(self, kind: str, vtable: int, path: Path, position: int) -> _Form:
+        """Return what a vtable says of tables of a kind, of which one is at a position."""
         self.check(vtable, 4, path)
+        data = self.data
         vtable_size, table_size = _TWO_U16.unpack(data[vtable : vtable + 4])
         if vtable_size < 4 or vtable_size % 2 or table_size < 4:
             raise self.error(f"has an impossible vtable ({vtable_size} and {table_size} bytes)", path, vtable)
         self.check(vtable, vtable_size, path)
         self.check(position, table_size, path)
-        fields, places = self.schema.absent(kind), self.schema.places(kind)
-        slots = min(vtable_size // 2 - 2, places[-1][0].slot + 1 if places else 0)
+        places = self.schema.places(kind)
+        slots = min(vtable_size // 2 - 2, places[-1].row.slot + 1 if places else 0)
         offsets = struct.unpack(f"<{slots}H", data[vtable + 4 : vtable + 4 + 2 * slots])
-        self.spend(4 + slots - offsets.count(0), path, position)
-        own = data[position : position + table_size]
-        for row, scalar in places:
-            slot, name, _, _ = row
-            offset = offsets[slot] if slot < slots else 0
-            if not offset:
-                continue
-            number_type = scalar or _U32
-            if offset < 4 or offset + number_type.size > table_size:
+        present = []
+        for place in places:
+            row, scalar, _ = place
+            offset = offsets[row.slot] if row.slot < slots else 0
+            if offset and (offset < 4 or offset + (scalar or _U32).size > table_size):
                 what = f"lies outside its table ({offset} of {table_size} bytes)"
-                raise self.error(what, path_of(path, name), position + offset)
-            (number,) = number_type.unpack_from(own, offset)
-            if scalar:
-                fields[name] = number
-            else:
-                here, target = path_of(path, name), position + offset + number
-                self.check(target, 4, here)
-                fields[name] = self.value(row, target, fields, here, depth)
-        decoded = Table(kind, position, fields)
-        self.keep(kind, position, decoded, before)
-        return decoded
+                raise self.error(what, (path, row.name), position + offset)
+            if offset:
+                present.append((place, offset))
+        return _Form(table_size, 4 + slots - offsets.count(0), tuple(present))
 
-    def value(self, row: FieldRow, target: int, fields: dict[str, Any], path: str, depth: int) -> Any:
-        if row.type in TEXTS:
-            return self.text(row.type, target, path)
-        if row.type.startswith("["):
-            return self.vector(row.type[1:-1], target, path, depth)
-        if row.type in self.schema.unions:
+    def value(self, place: Place, target: int, fields: dict[str, Any], path: Path, depth: int) -> Any:
+        row, kind = place.row, place.row.type
+        if place.element:
+            return self.vector(place.element, target, path, depth)
+        if kind in TEXTS:
+            return self.text(kind, target, path)
+        if kind in self.schema.unions:
             return self.union(row, target, fields, path, depth)
-        return self.table(row.type, target, path, depth + 1)
+        return self.table(kind, target, path, depth + 1)
 
-    def union(self, row: FieldRow, target: int, fields: dict[str, Any], path: str, depth: int) -> Table | None:
+    def union(self, row: FieldRow, target: int, fields: dict[str, Any], path: Path, depth: int) -> Table | None:
         members, chosen = self.schema.unions[row.type], fields[f"{row.name}_type"]
         if chosen == 0:
             return None
@@ -297,7 +330,7 @@ class _Reader:
             return Table(f"{row.type} {chosen}", target, {})
         return self.table(members[chosen], target, path, depth + 1)
 
-    def text(self, kind: str, position: int, path: str) -> str | bytes:
+    def text(self, kind: str, position: int, path: Path) -> str | bytes:
         seen: str | bytes | None = self.again(kind, position, path)
         if seen is not None:
             return seen
@@ -313,7 +346,7 @@ class _Reader:
         self.keep(kind, position, text, before)
         return text
 
-    def vector(self, element: str, position: int, path: str, depth: int) -> Any:
+    def vector(self, element: str, position: int, path: Path, depth: int) -> Any:
         start, length = position + 4, self.number(_U32, position)
         scalar = SCALARS.get(element)
         width = scalar.size if scalar else 4
@@ -329,12 +362,12 @@ class _Reader:
             return seen
         before = self.budget
         self.spend(4 + 4 * length, path, position)
-        items = tuple([self.element(element, start + 4 * i, f"{path}[{i}]", depth) for i in range(length)])
-        self.keep(f"[{element}]", position, items, before)
-        return items
-
-    def element(self, kind: str, place: int, path: str, depth: int) -> Any:
-        position = self.indirect(place, path)
-        if kind in TEXTS:
-            return self.text(kind, position, path)
-        return self.table(kind, position, path, depth + 1)
+        items = []
+        offsets = np.frombuffer(self.data[start : start + 4 * length], DTYPES["uint32"]).tolist()
+        for index, offset in enumerate(offsets):
+            here, target = (path, index), start + 4 * index + offset
+            self.check(target, 4, here)
+            is_text = element in TEXTS
+            items.append(self.text(element, target, here) if is_text else self.table(element, target, here, depth + 1))
+        self.keep(f"[{element}]", position, tuple(items), before)
+        return tuple(items)

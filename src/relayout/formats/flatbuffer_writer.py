@@ -14,14 +14,14 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from relayout.errors import WriteError
-from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, FieldRow, Schema, Table, path_of
+from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, FieldRow, Path, Place, Schema, Table, in_words
 from relayout.formats.stored import CHUNK, Content
 
 LIMIT = (1 << 31) - 1  # the most bytes that a flatbuffer may have
@@ -51,12 +51,12 @@ def table(schema: Schema, kind: str, /, **fields: Any) -> Table:
     for name, value in fields.items():
         if name not in named:
             raise ValueError(f"{kind} has no field {name!r}; it has {', '.join(named) or 'none'}")
-        row = named[name]
         if value is None:
             continue
-        if row.type in schema.unions:
-            values[f"{name}_type"] = _member(schema, row, value)
-        values[name] = _as_read(row, value, kind)
+        place = named[name]
+        if place.row.type in schema.unions:
+            values[f"{name}_type"] = _member(schema, place.row, value)
+        values[name] = _as_read(place, value, kind)
     return Table(kind, 0, values)
 
 
@@ -67,15 +67,16 @@ def _member(schema: Schema, row: FieldRow, member: Table) -> int:
         raise ValueError(f"{member.kind} is no member of {row.type}") from None
 
 
-def _as_read(row: FieldRow, value: Any, path: str) -> Any:
+def _as_read(place: Place, value: Any, kind: str) -> Any:
     """The value as the reader would give it: numbers rounded to those of the file."""
+    row, element = place.row, place.element
+    if element == "uint8":
+        return _bytes(value, ((), f"{kind}.{row.name}"))
+    if element in SCALARS:
+        return _numbers(element, value, ((), f"{kind}.{row.name}"))
     if row.type == "float32":
-        (rounded,) = _F32.unpack(_packed(_F32, value, path, row))
-        return rounded
-    if row.type == "[uint8]":
-        return _bytes(value, path_of(path, row.name))
-    is_vector = row.type.startswith("[") and row.type[1:-1] in SCALARS
-    return _numbers(row.type[1:-1], value, path_of(path, row.name)) if is_vector else value
+        (value,) = _F32.unpack(_packed(_F32, value, ((), f"{kind}.{row.name}")))
+    return value
 
 
 class Flatbuffer:
@@ -158,6 +159,27 @@ def next_multiple(position: int, alignment: int) -> int:
     return -(-position // alignment) * alignment
 
 
+class _Form(NamedTuple):
+    """What tables of one kind have in common that have the same fields."""
+
+    order: tuple[int, ...]  # the slots of these fields, as they lie in the table
+    offsets: tuple[int, ...]  # slot -> where in the table it lies; 0: it is absent
+    vtable: bytes
+    alignment: int  # of what follows the four bytes that lead to the vtable
+
+    @staticmethod
+    def of(inline: Mapping[int, bytes]) -> _Form:
+        """Return the form of a table with such fields: slot -> what the table holds of it."""
+        # The largest fields first: behind the four bytes that lead to the vtable nothing is padded then.
+        order = sorted(inline, key=lambda slot: (-len(inline[slot]), slot))
+        offsets, end = [0] * (max(inline, default=-1) + 1), 4
+        for slot in order:
+            offsets[slot] = end
+            end += len(inline[slot])
+        vtable = struct.pack(f"<{2 + len(offsets)}H", 4 + 2 * len(offsets), end, *offsets)
+        return _Form(tuple(order), tuple(offsets), vtable, 8 if order and len(inline[order[0]]) == 8 else 4)
+
+
 class _Encoder:
     """The head of a file under construction.
 
@@ -169,11 +191,12 @@ class _Encoder:
         self.out = bytearray()
         self.streamed: list[tuple[int, Bytes]] = []
         self.vtables: dict[bytes, int] = {}
+        self.forms: dict[tuple[str, tuple[int, ...]], _Form] = {}
         self.defaults: dict[str, tuple[bytes | None, ...]] = {}
 
     def root(self, root: Table, identifier: bytes) -> None:
         self.out += _OFFSET + identifier
-        self.refer(0, self.table(root, ""))
+        self.refer(0, self.table(root, ()))
 
     def refer(self, place: int, target: int) -> None:
         """Fill in a reference."""
@@ -185,26 +208,21 @@ class _Encoder:
         """Make the position `ahead` bytes further on a multiple of the alignment."""
         self.out += bytes(-(len(self.out) + ahead) % alignment)
 
-    def table(self, table: Table, path: str) -> int:
+    def table(self, table: Table, path: Path) -> int:
         """Write a table with all that it refers to; its position."""
         inline, references = self.fields(table, path)
-        # The largest fields first: behind the four bytes that lead to the vtable nothing is padded then.
-        order = sorted(inline, key=lambda slot: (-len(inline[slot]), slot))
-        offsets, end = [0] * (max(inline, default=-1) + 1), 4
-        for slot in order:
-            offsets[slot] = end
-            end += len(inline[slot])
-        vtable = self.vtable(struct.pack(f"<{2 + len(offsets)}H", 4 + 2 * len(offsets), end, *offsets))
-        if order and len(inline[order[0]]) == 8:
-            self.pad(8, ahead=4)
-        else:
-            self.pad(4)
+        key = table.kind, tuple(inline)
+        if key not in self.forms:
+            self.forms[key] = _Form.of(inline)
+        form = self.forms[key]
+        vtable = self.vtable(form.vtable)
+        self.pad(form.alignment, ahead=4)
         position = len(self.out)
         self.out += struct.pack("<i", position - vtable)
-        for slot in order:
-            self.out += inline[slot]
-        for row, value in references:
-            self.reference(row, value, (table.kind, row.name), position + offsets[row.slot], path_of(path, row.name))
+        self.out += b"".join([inline[slot] for slot in form.order])
+        for place, value in references:
+            row = place.row
+            self.reference(place, value, (table.kind, row.name), position + form.offsets[row.slot], (path, row.name))
         return position
 
     def vtable(self, vtable: bytes) -> int:
@@ -215,57 +233,58 @@ class _Encoder:
             self.out += vtable
         return self.vtables[vtable]
 
-    def fields(self, table: Table, path: str) -> tuple[dict[int, bytes], list[tuple[FieldRow, Any]]]:
+    def fields(self, table: Table, path: Path) -> tuple[dict[int, bytes], list[tuple[Place, Any]]]:
         """The fields that are present: by slot what the table holds itself, and what it refers to."""
-        if table.kind not in self.schema.tables:
-            raise WriteError(f"{path} is of a kind that the schema does not have: {table.kind}")
+        kind, values = table.kind, table.fields
+        if kind not in self.schema.tables:
+            raise WriteError(f"{in_words(path)} is of a kind that the schema does not have: {kind}")
         inline: dict[int, bytes] = {}
-        references: list[tuple[FieldRow, Any]] = []
-        for (row, scalar), default in zip(
-            self.schema.places(table.kind), self.packed_defaults(table.kind), strict=True
-        ):
-            value = table.fields.get(row.name)
+        references: list[tuple[Place, Any]] = []
+        for place, default in zip(self.schema.places(kind), self.packed_defaults(kind), strict=True):
+            row, scalar, _ = place
+            value = values.get(row.name)
             if value is None or (scalar is not None and value is row.default):
                 continue
             if scalar is not None:
-                packed = _packed(scalar, value, path, row)
+                packed = _packed(scalar, value, (path, row.name))
                 if packed != default:
                     inline[row.slot] = packed
-            elif isinstance(value, Table) or _size(value) or (table.kind, row.name) in self.present:
+            elif isinstance(value, Table) or _size(value) or (kind, row.name) in self.present:
                 inline[row.slot] = _OFFSET
-                references.append((row, value))
+                references.append((place, value))
         return inline, references
 
     def packed_defaults(self, kind: str) -> tuple[bytes | None, ...]:
         """The bytes of each field's default; None for a field that is no scalar."""
         if kind not in self.defaults:
             places = self.schema.places(kind)
-            self.defaults[kind] = tuple(scalar.pack(row.default) if scalar else None for row, scalar in places)
+            self.defaults[kind] = tuple(scalar.pack(row.default) if scalar else None for row, scalar, _ in places)
         return self.defaults[kind]
 
-    def reference(self, row: FieldRow, value: Any, field: Field, place: int, path: str) -> None:
+    def reference(self, place: Place, value: Any, field: Field, position: int, path: Path) -> None:
         """Write what a field refers to, or leave it for later."""
+        kind = place.row.type
         if field in self.last:
-            self.streamed.append((place, _bytes(value, path)))
-        elif row.type in TEXTS:
-            self.refer(place, self.text(row.type, value, path))
-        elif row.type.startswith("["):
-            self.refer(place, self.vector(row.type[1:-1], value, path))
+            self.streamed.append((position, _bytes(value, path)))
+        elif place.element:
+            self.refer(position, self.vector(place.element, value, path))
+        elif kind in TEXTS:
+            self.refer(position, self.text(kind, value, path))
         else:
-            self.refer(place, self.table(_table(value, row.type, self.schema, path), path))
+            self.refer(position, self.table(_table(value, kind, self.schema, path), path))
 
-    def text(self, kind: str, text: Any, path: str) -> int:
+    def text(self, kind: str, text: Any, path: Path) -> int:
         """Write a string, or the bytes of one; its position. A zero behind it is not counted."""
         try:
             encoded: bytes = text if kind == "bytes" else text.encode()
         except (UnicodeEncodeError, AttributeError):
-            raise WriteError(f"{path} cannot be written as UTF-8: {text!r}") from None
+            raise WriteError(f"{in_words(path)} cannot be written as UTF-8: {text!r}") from None
         self.pad(4)
         position = len(self.out)
         self.out += _U32.pack(len(encoded)) + encoded + b"\0"
         return position
 
-    def vector(self, element: str, items: Any, path: str) -> int:
+    def vector(self, element: str, items: Any, path: Path) -> int:
         """Write a vector with all that it refers to; its position."""
         if element in SCALARS:
             return self.numbers(element, items, path)
@@ -273,14 +292,14 @@ class _Encoder:
         position = len(self.out)
         self.out += _U32.pack(len(items)) + _OFFSET * len(items)
         for i, item in enumerate(items):
-            here, place = f"{path}[{i}]", position + 4 + 4 * i
+            here, place = (path, i), position + 4 + 4 * i
             if element in TEXTS:
                 self.refer(place, self.text(element, item, here))
             else:
                 self.refer(place, self.table(_table(item, element, self.schema, here), here))
         return position
 
-    def numbers(self, element: str, items: Any, path: str) -> int:
+    def numbers(self, element: str, items: Any, path: Path) -> int:
         """Write a vector of numbers; its position."""
         array = _numbers(element, items, path)
         self.pad(math.lcm(4, array.itemsize), ahead=4)
@@ -290,10 +309,10 @@ class _Encoder:
         return position
 
 
-def _table(value: Any, kind: str, schema: Schema, path: str) -> Table:
+def _table(value: Any, kind: str, schema: Schema, path: Path) -> Table:
     """The value, which must be a table of that kind, or a member of that union."""
     if not isinstance(value, Table) or value.kind not in schema.unions.get(kind, (kind,)):
-        raise WriteError(f"{path} is no {kind}: {getattr(value, 'kind', value)}")
+        raise WriteError(f"{in_words(path)} is no {kind}: {getattr(value, 'kind', value)}")
     return value
 
 
@@ -302,15 +321,15 @@ def _size(value: Any) -> int:
     return size
 
 
-def _packed(scalar: struct.Struct, value: Any, path: str, row: FieldRow) -> bytes:
-    """The number as it is in the file, in a field of the table at a path."""
+def _packed(scalar: struct.Struct, value: Any, path: Path) -> bytes:
+    """The number of a field as it is in the file."""
     try:
         return scalar.pack(value)
     except (struct.error, OverflowError, TypeError):
-        raise WriteError(f"{path_of(path, row.name)} cannot be {value!r}") from None
+        raise WriteError(f"{in_words(path)} cannot be {value!r}") from None
 
 
-def _bytes(value: Any, path: str) -> Bytes:
+def _bytes(value: Any, path: Path) -> Bytes:
     """A vector of bytes; what is streamed stays as it is."""
     if hasattr(value, "chunks"):
         content: Content = value
@@ -318,17 +337,17 @@ def _bytes(value: Any, path: str) -> Bytes:
     return _numbers("uint8", value, path)
 
 
-def _numbers(element: str, items: Any, path: str) -> npt.NDArray[Any]:
+def _numbers(element: str, items: Any, path: Path) -> npt.NDArray[Any]:
     """The numbers as they are in the file, if all of them fit."""
-    dtype, kind = DTYPES[element], SCALARS[element].format[-1]
+    dtype = DTYPES[element]
+    if isinstance(items, np.ndarray) and items.dtype == dtype:
+        return np.ascontiguousarray(items).reshape(-1)
     if hasattr(items, "chunks"):
         items = b"".join(stream(items))
     if element == "uint8" and isinstance(items, bytes | bytearray | memoryview):
         return np.frombuffer(items, dtype)
-    if isinstance(items, np.ndarray) and items.dtype == dtype:
-        return np.ascontiguousarray(items).reshape(-1)
     try:
-        packed = struct.pack(f"<{len(items)}{kind}", *items)
+        packed = struct.pack(f"<{len(items)}{SCALARS[element].format[-1]}", *items)
     except (struct.error, OverflowError, TypeError):
-        raise WriteError(f"{path} does not fit {element}") from None
+        raise WriteError(f"{in_words(path)} does not fit {element}") from None
     return np.frombuffer(packed, dtype)
