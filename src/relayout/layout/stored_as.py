@@ -8,7 +8,7 @@ that name is the older's.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from json.encoder import encode_basestring_ascii
@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from relayout.errors import LayoutError
 from relayout.layout import perm as perms
-from relayout.light_dataclass import dataclass
 
 TENSOR = "relayout.tensor"  # metadata of a value whose name is not that of its counterpart in the source: that name
 SIGNATURE = "relayout.signature"
@@ -65,6 +64,10 @@ class Holds:
         extents = tuple(extent if isinstance(extent, int) else -1 for extent in shape)
         return Holds(name, extents, tuple(range(len(extents))), extents)
 
+    def to_json(self) -> dict[str, object]:
+        """Return the value as JSON has it."""
+        return {"name": self.name, **_told(self.factors, self.perm, self.shape, self.axes)}
+
     @staticmethod
     def dump(held: "Iterable[Holds]") -> str:
         """The metadata's text: a JSON list."""
@@ -102,11 +105,18 @@ class Holds:
             raise LayoutError(f"metadata {Holds.KEY!r} is not readable: {text[:80]!r}") from error
 
 
+_Extents = tuple[int, ...]
+
+
+def _told(factors: _Extents, perm: _Extents, shape: _Extents, axes: _Extents) -> dict[str, _Extents]:
+    """All but the name, as JSON has it."""
+    return {"factors": factors, "perm": perm, "shape": shape} | ({"axes": axes} if axes else {})
+
+
 @lru_cache(4096)
-def _text(factors: tuple[int, ...], perm: tuple[int, ...], shape: tuple[int, ...], axes: tuple[int, ...]) -> str:
+def _text(factors: _Extents, perm: _Extents, shape: _Extents, axes: _Extents) -> str:
     """The text of all but the name: thousands of values of a model lie alike."""
-    told = {"factors": factors, "perm": perm, "shape": shape} | ({"axes": axes} if axes else {})
-    return json.dumps(told, separators=(",", ":"))[1:-1]
+    return json.dumps(_told(factors, perm, shape, axes), separators=(",", ":"))[1:-1]
 
 
 def relay(array: NDArray[np.generic], holds: Holds, stored: Sequence[int] | None = None) -> NDArray[np.generic]:

@@ -168,7 +168,7 @@ def _to_json(holding: Holding) -> dict[str, Any]:
     if holding.names:
         found["names"] = list(holding.names)
     if holding.holds:
-        found["holds"] = json.loads(Holds.dump(holding.holds))
+        found["holds"] = [held.to_json() for held in holding.holds]
     return found
 
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Collection, Iterator
-from dataclasses import is_dataclass
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -347,8 +348,8 @@ def _difference(one: Any, two: Any, bytewise: bool) -> str:
         return "" if _equal(one, two) else f": {_short(one)} and {_short(two)}"
     if len(parts) != len(others):
         return f": {len(parts)} and {len(others)}"
-    for (name, first), (_, second) in zip(parts, others, strict=True):
-        if found := _difference(first, second, bytewise):
+    for (name, first), second in zip(parts.items(), others.values(), strict=True):
+        if first is not second and (found := _difference(first, second, bytewise)):
             return f".{name}{found}"
     return ""
 
@@ -363,17 +364,22 @@ def _equal(one: Any, two: Any) -> bool:
     return bool(one == two) or bool(one != one and two != two)
 
 
-def _parts(value: Any) -> list[tuple[str, Any]] | None:
-    """Return the named parts of a value; None if it has none."""
+def _parts(value: Any) -> Mapping[Any, Any] | None:
+    """Return the parts of a value by their names or places; None if it has none."""
     if isinstance(value, Table):
-        return [("kind", value.kind), *value.fields.items()]
-    if isinstance(value, tuple):
-        if (names := getattr(value, "_fields", None)) is None:
-            return [(str(i), part) for i, part in enumerate(value)]
-        return [(name, part) for name, part in zip(names, value, strict=True) if name not in _UNSAID]
-    if is_dataclass(value):
-        return [(name, part) for name, part in vars(value).items() if name not in _UNSAID]
+        return {"kind": value.kind, **value.fields}
+    if isinstance(value, tuple) and not hasattr(value, "_fields"):
+        return dict(enumerate(value))
+    if isinstance(value, tuple) or is_dataclass(value):
+        return {name: getattr(value, name) for name in _said(value.__class__)}
     return None
+
+
+@cache
+def _said(kind: type) -> tuple[str, ...]:
+    """Return the fields of a record that the file says."""
+    names = getattr(kind, "_fields", None) or [field.name for field in fields(kind)]
+    return tuple(name for name in names if name not in _UNSAID)
 
 
 def _is_content(value: Any) -> bool:
