@@ -90,12 +90,17 @@ def _default(kind: str, text: str) -> bool | int | float:
     return float(text or 0) if kind.startswith("float") else int(text or 0)
 
 
-class Place(NamedTuple):
+class TypedField(NamedTuple):
     """A field of a table, with what is known of its type."""
 
     row: FieldRow
     scalar: struct.Struct | None  # how its number is written, if it is one
     element: str  # of a vector the type of its elements; else empty
+
+    @staticmethod
+    def of(row: FieldRow, enums: Mapping[str, str]) -> "TypedField":
+        """Return a table's row with its type; `enums` has the integer under each enum."""
+        return TypedField(row, SCALARS.get(enums.get(row.type, row.type)), row.type[1:-1] if row.type[0] == "[" else "")
 
 
 class Schema:
@@ -109,20 +114,19 @@ class Schema:
     ) -> None:
         self.tables, self.unions, self.enums = tables, unions, enums
         self._absent: dict[str, dict[str, Any]] = {}
-        self._places: dict[str, tuple[Place, ...]] = {}
-        self._by_name: dict[str, dict[str, Place]] = {}
+        self._typed: dict[str, tuple[TypedField, ...]] = {}
+        self._by_name: dict[str, dict[str, TypedField]] = {}
 
-    def places(self, kind: str) -> tuple[Place, ...]:
+    def typed(self, kind: str) -> tuple[TypedField, ...]:
         """The fields of a table by slot."""
-        if kind not in self._places:
-            rows = [(row, SCALARS.get(self.enums.get(row.type, row.type))) for row in self.tables[kind]]
-            self._places[kind] = tuple(Place(*row, row[0].type[1:-1] if row[0].type[0] == "[" else "") for row in rows)
-        return self._places[kind]
+        if kind not in self._typed:
+            self._typed[kind] = tuple([TypedField.of(row, self.enums) for row in self.tables[kind]])
+        return self._typed[kind]
 
-    def by_name(self, kind: str) -> dict[str, Place]:
+    def by_name(self, kind: str) -> dict[str, TypedField]:
         """The fields of a table by name."""
         if kind not in self._by_name:
-            self._by_name[kind] = {place.row.name: place for place in self.places(kind)}
+            self._by_name[kind] = {typed.row.name: typed for typed in self.typed(kind)}
         return self._by_name[kind]
 
     def absent(self, kind: str) -> dict[str, Any]:
@@ -181,14 +185,14 @@ def _absent(row: FieldRow, schema: Schema) -> Any:
     return None
 
 
-Path = tuple[Any, ...]
+FieldPath = tuple[Any, ...]
 """The place of a value in a file, for messages: that of the table or vector that it is in, and its name or index there.
 
 The root's is empty. It is put into words where there is something to say.
 """
 
 
-def in_words(path: Path) -> str:
+def in_words(path: FieldPath) -> str:
     """Return a path as messages have it: `subgraphs[0].tensors[3].shape`."""
     if not path:
         return ""
@@ -206,7 +210,7 @@ class _Form(NamedTuple):
 
     size: int  # bytes of such a table itself
     price: int  # what one takes of the budget
-    present: tuple[tuple[Place, int], ...]  # the fields that are there, and where in the table each lies
+    present: tuple[tuple[TypedField, int], ...]  # the fields that are there, and where in the table each lies
 
 
 class _Reader:
@@ -233,7 +237,7 @@ class _Reader:
         """The number at a position that has been checked."""
         return scalar.unpack(self.data[position : position + scalar.size])[0]
 
-    def check(self, position: int, length: int, path: Path) -> None:
+    def check(self, position: int, length: int, path: FieldPath) -> None:
         """See that the file has so many bytes at a position."""
         if position < 0 or length < 0 or position + length > self.size:
             first, end = self.base + position, self.base + self.size
@@ -241,15 +245,15 @@ class _Reader:
             what = f"the file ends at byte {end}, and {in_words(path) or 'its root'} points to {place}"
             raise ReadError(what, hint=DAMAGED)
 
-    def error(self, what: str, path: Path, byte: int) -> ReadError:
+    def error(self, what: str, path: FieldPath, byte: int) -> ReadError:
         return ReadError(f"{in_words(path) or 'the model'} {what}", where=f"byte {self.base + byte}", hint=DAMAGED)
 
-    def spend(self, amount: int, path: Path, byte: int) -> None:
+    def spend(self, amount: int, path: FieldPath, byte: int) -> None:
         self.budget -= amount
         if self.budget < 0:
             raise self.error("describes more than the file holds: its parts overlap", path, byte)
 
-    def again(self, kind: str, position: int, path: Path) -> Any:
+    def again(self, kind: str, position: int, path: FieldPath) -> Any:
         """What was decoded here before, at the price that it had then; None if it is new."""
         decoded, price = self.done.get((kind, position), (None, 0))
         self.spend(price, path, position)
@@ -261,7 +265,7 @@ class _Reader:
 
     # Values, each at a position that the file has at least four bytes at.
 
-    def table(self, kind: str, position: int, path: Path, depth: int) -> Table:
+    def table(self, kind: str, position: int, path: FieldPath, depth: int) -> Table:
         if (kind, position) in self.done:
             seen: Table = self.again(kind, position, path)
             return seen
@@ -275,20 +279,20 @@ class _Reader:
         self.check(position, form.size, path)
         self.spend(form.price, path, position)
         fields, own = self.schema.absent(kind), self.data[position : position + form.size]
-        for place, offset in form.present:
-            row, scalar, _ = place
+        for typed, offset in form.present:
+            row, scalar, _ = typed
             if scalar is not None:
                 (fields[row.name],) = scalar.unpack_from(own, offset)
                 continue
             here, target = (path, row.name), position + offset + _U32.unpack_from(own, offset)[0]
             if target + 4 > self.size:
                 self.check(target, 4, here)
-            fields[row.name] = self.value(place, target, fields, here, depth)
+            fields[row.name] = self.value(typed, target, fields, here, depth)
         decoded = Table(kind, position, fields)
         self.keep(kind, position, decoded, before)
         return decoded
 
-    def form(self, kind: str, vtable: int, path: Path, position: int) -> _Form:
+    def form(self, kind: str, vtable: int, path: FieldPath, position: int) -> _Form:
         """Return what a vtable says of tables of a kind, of which one is at a position."""
         self.check(vtable, 4, path)
         data = self.data
@@ -297,31 +301,31 @@ class _Reader:
             raise self.error(f"has an impossible vtable ({vtable_size} and {table_size} bytes)", path, vtable)
         self.check(vtable, vtable_size, path)
         self.check(position, table_size, path)
-        places = self.schema.places(kind)
-        slots = min(vtable_size // 2 - 2, places[-1].row.slot + 1 if places else 0)
+        known = self.schema.typed(kind)
+        slots = min(vtable_size // 2 - 2, known[-1].row.slot + 1 if known else 0)
         offsets = struct.unpack(f"<{slots}H", data[vtable + 4 : vtable + 4 + 2 * slots])
         present = []
-        for place in places:
-            row, scalar, _ = place
+        for typed in known:
+            row, scalar, _ = typed
             offset = offsets[row.slot] if row.slot < slots else 0
             if offset and (offset < 4 or offset + (scalar or _U32).size > table_size):
                 what = f"lies outside its table ({offset} of {table_size} bytes)"
                 raise self.error(what, (path, row.name), position + offset)
             if offset:
-                present.append((place, offset))
+                present.append((typed, offset))
         return _Form(table_size, 4 + slots - offsets.count(0), tuple(present))
 
-    def value(self, place: Place, target: int, fields: dict[str, Any], path: Path, depth: int) -> Any:
-        row, kind = place.row, place.row.type
-        if place.element:
-            return self.vector(place.element, target, path, depth)
+    def value(self, typed: TypedField, target: int, fields: dict[str, Any], path: FieldPath, depth: int) -> Any:
+        row, kind = typed.row, typed.row.type
+        if typed.element:
+            return self.vector(typed.element, target, path, depth)
         if kind in TEXTS:
             return self.text(kind, target, path)
         if kind in self.schema.unions:
             return self.union(row, target, fields, path, depth)
         return self.table(kind, target, path, depth + 1)
 
-    def union(self, row: FieldRow, target: int, fields: dict[str, Any], path: Path, depth: int) -> Table | None:
+    def union(self, row: FieldRow, target: int, fields: dict[str, Any], path: FieldPath, depth: int) -> Table | None:
         members, chosen = self.schema.unions[row.type], fields[f"{row.name}_type"]
         if chosen == 0:
             return None
@@ -330,7 +334,7 @@ class _Reader:
             return Table(f"{row.type} {chosen}", target, {})
         return self.table(members[chosen], target, path, depth + 1)
 
-    def text(self, kind: str, position: int, path: Path) -> str | bytes:
+    def text(self, kind: str, position: int, path: FieldPath) -> str | bytes:
         seen: str | bytes | None = self.again(kind, position, path)
         if seen is not None:
             return seen
@@ -346,7 +350,7 @@ class _Reader:
         self.keep(kind, position, text, before)
         return text
 
-    def vector(self, element: str, position: int, path: Path, depth: int) -> Any:
+    def vector(self, element: str, position: int, path: FieldPath, depth: int) -> Any:
         start, length = position + 4, self.number(_U32, position)
         scalar = SCALARS.get(element)
         width = scalar.size if scalar else 4

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from relayout.errors import WriteError
-from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, FieldRow, Path, Place, Schema, Table, in_words
+from relayout.formats.flatbuffer import DTYPES, SCALARS, TEXTS, FieldPath, FieldRow, Schema, Table, TypedField, in_words
 from relayout.formats.stored import CHUNK, Content
 
 LIMIT = (1 << 31) - 1  # the most bytes that a flatbuffer may have
@@ -53,10 +53,10 @@ def table(schema: Schema, kind: str, /, **fields: Any) -> Table:
             raise ValueError(f"{kind} has no field {name!r}; it has {', '.join(named) or 'none'}")
         if value is None:
             continue
-        place = named[name]
-        if place.row.type in schema.unions:
-            values[f"{name}_type"] = _member(schema, place.row, value)
-        values[name] = _as_read(place, value, kind)
+        typed = named[name]
+        if typed.row.type in schema.unions:
+            values[f"{name}_type"] = _member(schema, typed.row, value)
+        values[name] = _as_read(typed, value, kind)
     return Table(kind, 0, values)
 
 
@@ -67,9 +67,9 @@ def _member(schema: Schema, row: FieldRow, member: Table) -> int:
         raise ValueError(f"{member.kind} is no member of {row.type}") from None
 
 
-def _as_read(place: Place, value: Any, kind: str) -> Any:
+def _as_read(typed: TypedField, value: Any, kind: str) -> Any:
     """The value as the reader would give it: numbers rounded to those of the file."""
-    row, element = place.row, place.element
+    row, element = typed.row, typed.element
     if element == "uint8":
         return _bytes(value, ((), f"{kind}.{row.name}"))
     if element in SCALARS:
@@ -208,7 +208,7 @@ class _Encoder:
         """Make the position `ahead` bytes further on a multiple of the alignment."""
         self.out += bytes(-(len(self.out) + ahead) % alignment)
 
-    def table(self, table: Table, path: Path) -> int:
+    def table(self, table: Table, path: FieldPath) -> int:
         """Write a table with all that it refers to; its position."""
         inline, references = self.fields(table, path)
         key = table.kind, tuple(inline)
@@ -220,9 +220,9 @@ class _Encoder:
         position = len(self.out)
         self.out += struct.pack("<i", position - vtable)
         self.out += b"".join([inline[slot] for slot in form.order])
-        for place, value in references:
-            row = place.row
-            self.reference(place, value, (table.kind, row.name), position + form.offsets[row.slot], (path, row.name))
+        for typed, value in references:
+            row = typed.row
+            self.reference(typed, value, (table.kind, row.name), position + form.offsets[row.slot], (path, row.name))
         return position
 
     def vtable(self, vtable: bytes) -> int:
@@ -233,15 +233,15 @@ class _Encoder:
             self.out += vtable
         return self.vtables[vtable]
 
-    def fields(self, table: Table, path: Path) -> tuple[dict[int, bytes], list[tuple[Place, Any]]]:
+    def fields(self, table: Table, path: FieldPath) -> tuple[dict[int, bytes], list[tuple[TypedField, Any]]]:
         """The fields that are present: by slot what the table holds itself, and what it refers to."""
         kind, values = table.kind, table.fields
         if kind not in self.schema.tables:
             raise WriteError(f"{in_words(path)} is of a kind that the schema does not have: {kind}")
         inline: dict[int, bytes] = {}
-        references: list[tuple[Place, Any]] = []
-        for place, default in zip(self.schema.places(kind), self.packed_defaults(kind), strict=True):
-            row, scalar, _ = place
+        references: list[tuple[TypedField, Any]] = []
+        for typed, default in zip(self.schema.typed(kind), self.packed_defaults(kind), strict=True):
+            row, scalar, _ = typed
             value = values.get(row.name)
             if value is None or (scalar is not None and value is row.default):
                 continue
@@ -251,29 +251,29 @@ class _Encoder:
                     inline[row.slot] = packed
             elif isinstance(value, Table) or _size(value) or (kind, row.name) in self.present:
                 inline[row.slot] = _OFFSET
-                references.append((place, value))
+                references.append((typed, value))
         return inline, references
 
     def packed_defaults(self, kind: str) -> tuple[bytes | None, ...]:
         """The bytes of each field's default; None for a field that is no scalar."""
         if kind not in self.defaults:
-            places = self.schema.places(kind)
-            self.defaults[kind] = tuple(scalar.pack(row.default) if scalar else None for row, scalar, _ in places)
+            known = self.schema.typed(kind)
+            self.defaults[kind] = tuple(scalar.pack(row.default) if scalar else None for row, scalar, _ in known)
         return self.defaults[kind]
 
-    def reference(self, place: Place, value: Any, field: Field, position: int, path: Path) -> None:
+    def reference(self, typed: TypedField, value: Any, field: Field, position: int, path: FieldPath) -> None:
         """Write what a field refers to, or leave it for later."""
-        kind = place.row.type
+        kind = typed.row.type
         if field in self.last:
             self.streamed.append((position, _bytes(value, path)))
-        elif place.element:
-            self.refer(position, self.vector(place.element, value, path))
+        elif typed.element:
+            self.refer(position, self.vector(typed.element, value, path))
         elif kind in TEXTS:
             self.refer(position, self.text(kind, value, path))
         else:
             self.refer(position, self.table(_table(value, kind, self.schema, path), path))
 
-    def text(self, kind: str, text: Any, path: Path) -> int:
+    def text(self, kind: str, text: Any, path: FieldPath) -> int:
         """Write a string, or the bytes of one; its position. A zero behind it is not counted."""
         try:
             encoded: bytes = text if kind == "bytes" else text.encode()
@@ -284,7 +284,7 @@ class _Encoder:
         self.out += _U32.pack(len(encoded)) + encoded + b"\0"
         return position
 
-    def vector(self, element: str, items: Any, path: Path) -> int:
+    def vector(self, element: str, items: Any, path: FieldPath) -> int:
         """Write a vector with all that it refers to; its position."""
         if element in SCALARS:
             return self.numbers(element, items, path)
@@ -299,7 +299,7 @@ class _Encoder:
                 self.refer(place, self.table(_table(item, element, self.schema, here), here))
         return position
 
-    def numbers(self, element: str, items: Any, path: Path) -> int:
+    def numbers(self, element: str, items: Any, path: FieldPath) -> int:
         """Write a vector of numbers; its position."""
         array = _numbers(element, items, path)
         self.pad(math.lcm(4, array.itemsize), ahead=4)
@@ -309,7 +309,7 @@ class _Encoder:
         return position
 
 
-def _table(value: Any, kind: str, schema: Schema, path: Path) -> Table:
+def _table(value: Any, kind: str, schema: Schema, path: FieldPath) -> Table:
     """The value, which must be a table of that kind, or a member of that union."""
     if not isinstance(value, Table) or value.kind not in schema.unions.get(kind, (kind,)):
         raise WriteError(f"{in_words(path)} is no {kind}: {getattr(value, 'kind', value)}")
@@ -321,7 +321,7 @@ def _size(value: Any) -> int:
     return size
 
 
-def _packed(scalar: struct.Struct, value: Any, path: Path) -> bytes:
+def _packed(scalar: struct.Struct, value: Any, path: FieldPath) -> bytes:
     """The number of a field as it is in the file."""
     try:
         return scalar.pack(value)
@@ -329,7 +329,7 @@ def _packed(scalar: struct.Struct, value: Any, path: Path) -> bytes:
         raise WriteError(f"{in_words(path)} cannot be {value!r}") from None
 
 
-def _bytes(value: Any, path: Path) -> Bytes:
+def _bytes(value: Any, path: FieldPath) -> Bytes:
     """A vector of bytes; what is streamed stays as it is."""
     if hasattr(value, "chunks"):
         content: Content = value
@@ -337,7 +337,7 @@ def _bytes(value: Any, path: Path) -> Bytes:
     return _numbers("uint8", value, path)
 
 
-def _numbers(element: str, items: Any, path: Path) -> npt.NDArray[Any]:
+def _numbers(element: str, items: Any, path: FieldPath) -> npt.NDArray[Any]:
     """The numbers as they are in the file, if all of them fit."""
     dtype = DTYPES[element]
     if isinstance(items, np.ndarray) and items.dtype == dtype:
