@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from enum import Enum
 from itertools import chain, combinations
 from types import MappingProxyType
-from typing import NamedTuple, TypeGuard
+from typing import NamedTuple
 
 import onnx_ir as ir
 
 from relayout.infer.sites import Order, Port, Root, Site
 from relayout.layout import ONE, Dim, Extent, Learned, product, quotient
 from relayout.layout.stored_as import CLAIMED
-from relayout.rules import WRAPPING
+from relayout.rules.operator import WRAPPING, is_static
 
 # The extents of values: as numbers where they are known, and what the graph tells of the dynamic ones.
 
@@ -145,11 +145,6 @@ class ValueExtents:
         elif Extent.of(str(found)) == found and (single or name not in self.declared):
             self._aliases[name] = str(found)
         return extents
-
-
-def is_static(dims: tuple[int | ir.SymbolicDim, ...]) -> TypeGuard[tuple[int, ...]]:
-    """Tell whether all extents are numbers."""
-    return set(map(type, dims)) <= {int}
 
 
 LARGE = 64  # the size of a large open extent in a run; a small one counts as 1

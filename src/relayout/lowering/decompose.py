@@ -20,6 +20,7 @@ from relayout.layout import Dim
 from relayout.lowering.constants import Constants
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Facts, Operator, Permuted, Signature, Step, facts
+from relayout.rules.alike import Alike
 from relayout.rules.facts import operator_of
 
 # Expands whose readers broadcast by themselves: these read what was expanded.
@@ -91,10 +92,10 @@ def expand(
     if not nodes:
         return {}
     constants = Constants(model)
+    fitting = Alike(lambda operator: [each for each in expansions if each.takes(operator)])
     for node in nodes:
         operator = operator_of(model, node)
-        fitting = (each for each in expansions if each.takes(operator))
-        found = (each.of(operator, list(map(constants.behind, node.inputs))) for each in fitting)
+        found = (each.of(operator, list(map(constants.behind, node.inputs))) for each in fitting(operator))
         steps: Sequence[Step] = next(filter(None, found), ())
         if steps:
             counts[node.op_type] += 1

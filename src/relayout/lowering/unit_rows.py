@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from relayout import arguments
 from relayout.errors import LayoutError
-from relayout.graph.quantized_unit import Quantization, QuantizedUnit, unit_of
+from relayout.graph.quantized_unit import Quantization, QuantizedUnit
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition, clip_bounds
 from relayout.lowering.constants import Constants, as_unsigned
@@ -30,7 +30,7 @@ def of_units(line: str, holds: Callable[[QuantizedUnit], bool]) -> Condition:
     """Return a condition on the quantized unit of a node; it holds of a node that is in none."""
 
     def checked(operator: Operator) -> bool:
-        unit = unit_of(operator.node)
+        unit = operator.unit()
         return unit is None or holds(unit)
 
     return Condition(line, checked)
@@ -86,7 +86,7 @@ NO_RAW_INTEGERS = Condition(
     "integers of 8 bits only in quantized units",
     lambda operator: (
         all(each is None or each.dtype not in BYTE_TYPES for each in operator.node.inputs[:1])
-        or unit_of(operator.node) is not None
+        or operator.unit() is not None
     ),
 )
 

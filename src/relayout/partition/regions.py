@@ -216,7 +216,7 @@ class _Claims:
 
     def __init__(self, model: ir.Model, target: Target) -> None:
         self.model, self.domain = model, domain_of(target)
-        self.target_runs = Alike(lambda operator, _: target.runs(operator))
+        self.target_runs = Alike(target.runs)
         self.imports: Mapping[str, int] = model.opset_imports
         self.open: list[ir.OperatorIdentifier] = []
         self.units: dict[ir.Node, QuantizedUnit | None] = {}
@@ -230,7 +230,7 @@ class _Claims:
         if head.domain == self.domain:
             return True
         if head not in self.known:
-            self.known[head] = self.target_runs(operator_of(self.model, head, self.imports), self._unit(head))
+            self.known[head] = self.target_runs(operator_of(self.model, head, self.imports))
         if self.known[head]:
             return True
         with self._called(head) as body:  # a function of whose body the target runs every node

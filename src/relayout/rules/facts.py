@@ -17,7 +17,7 @@ from relayout.rules.alike import Alike
 from relayout.rules.internal_nhwc import is_internal, layouts_of_internal, standard_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
-from relayout.rules.operator import WRAPPING, Letters, Operator
+from relayout.rules.operator import WRAPPING, Letters, Operator, is_static
 from relayout.rules.registry import LayoutVariant, Rule, find, variant_keys
 from relayout.rules.signature import Changes, Fact, Permuted, Placement, Signature, Variant
 from relayout.rules.users_functions import UsersFunction
@@ -81,14 +81,17 @@ def domain_of_version(domain: str) -> str:
 def operator_of(model: ir.Model, node: ir.Node, imports: Mapping[str, int] | None = None) -> Operator:
     """A node as its rule and a target see it; in a function, by the versions that this imports."""
     domain = domain_of_version(node.domain)
-    inputs, outputs = (tuple(_shape(value) for value in values) for values in (node.inputs, node.outputs))
+    inputs, outputs = (*map(_shape, node.inputs),), (*map(_shape, node.outputs),)
     return Operator(node, (model.opset_imports if imports is None else imports).get(domain, 1), inputs, outputs)
 
 
 def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
-    if value is None or value.shape is None or type(value.type) in WRAPPING:
+    shape = None if value is None else value.shape
+    if value is None or shape is None or type(value.type) in WRAPPING:
         return None
-    unnamed, dims = f"?{value.name or ''}", enumerate(value.shape)
+    if is_static(shape.dims):
+        return shape.dims
+    unnamed, dims = f"?{value.name or ''}", enumerate(shape)
     return tuple(dim if isinstance(dim, int) else str(dim.value or f"{unnamed}.{axis}") for axis, dim in dims)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
+from typing import TypeGuard
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.layout import Dim, Extent
 from relayout.light_dataclass import dataclass
 
@@ -19,9 +21,15 @@ WRAPPING = (ir.SequenceType, ir.OptionalType)
 whether a value's type is one of theirs."""
 
 
+def is_static(dims: tuple[int | ir.SymbolicDim, ...]) -> TypeGuard[tuple[int, ...]]:
+    """Tell whether all extents are numbers."""
+    return set(map(type, dims)) <= {int}
+
+
 PLAIN = (ir.AttributeType.INT, ir.AttributeType.FLOAT, ir.AttributeType.STRING)
 LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
-AROUND = -1  # among the inputs that were looked at: the node itself, and with it whatever is around it
+AROUND, UNIT = -1, -2
+"""Among the inputs that were looked at: the node itself, and with it whatever is around it; its quantized unit."""
 MOST_ELEMENTS = 64  # elements of a constant that is compared with those of nodes alike
 
 
@@ -34,7 +42,7 @@ class Operator:
         version: the opset version of its domain.
         inputs: shape of each input; None for an absent input or an unknown rank.
         outputs: shape of each output.
-        looked: the inputs whose values were asked for; with `AROUND` the node itself.
+        looked: the inputs whose values were asked for; with `AROUND` the node itself, with `UNIT` its unit.
     """
 
     bare: ir.Node
@@ -48,6 +56,11 @@ class Operator:
         """The node. An answer that looks at it is of this node alone: the methods below tell what is alike."""
         self.looked.add(AROUND)
         return self.bare
+
+    def unit(self) -> QuantizedUnit | None:
+        """The quantized unit that the node belongs to, if it belongs to one."""
+        self.looked.add(UNIT)
+        return unit_of(self.bare)
 
     @property
     def name(self) -> str:
@@ -167,9 +180,16 @@ class Operator:
         return tuple(key)
 
     def contents(self, slots: Iterable[int]) -> tuple[Hashable, ...] | None:
-        """The values of some inputs, to be compared with those of another node; None where they are too long."""
+        """The values of some inputs, to be compared with those of another node; None where they are too long.
+
+        No two nodes are alike in their quantized units, but for those that have none.
+        """
         found: list[Hashable] = []
         for slot in slots:
+            if slot == UNIT:
+                if unit_of(self.bare) is not None:
+                    return None
+                continue
             tensor = self._tensor(slot)
             if tensor is not None and tensor.size > MOST_ELEMENTS:
                 return None

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, ReadError, nearest
-from relayout.graph.quantized_unit import QuantizedUnit, unit_of
 from relayout.graph.source_names import known_as, label
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Layout
@@ -180,7 +179,7 @@ class Wishes:
         """A node's signature with the variants that are asked for, and the target's prices."""
         if self.target is None or not self.target.transposed_products:
             signature = signature.untransposed
-        found, declined = self._once(operator, signature, unit_of(operator.bare))
+        found, declined = self._once(operator, signature)
         if declined:
             self.declined[label(operator.bare)] = declined
         return found
@@ -190,7 +189,7 @@ class Wishes:
         """What `_chosen` answers, once for nodes alike; a price holds on to its node."""
         return Alike(self._chosen, lambda answer: answer[0].price in (None, costs_nothing))
 
-    def _chosen(self, operator: Operator, signature: Signature, _: QuantizedUnit | None) -> tuple[Signature, str]:
+    def _chosen(self, operator: Operator, signature: Signature) -> tuple[Signature, str]:
         """A node's signature as it is asked for, and why it cannot be so, if it cannot."""
         price = None if self.target is None else self.target.price
         if price is None:

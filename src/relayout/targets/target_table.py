@@ -13,7 +13,7 @@ from relayout import arguments
 from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError, shortened
 from relayout.formats.tflite.container.runtimes import Builtins
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, unit_of
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import DEPTHWISE, NOT_DEPTHWISE, Condition
 from relayout.lowering.decomposition_rows import Expansion, why_not_written
@@ -476,11 +476,8 @@ class _Elements(NamedTuple):
 
 
 def _elements_of(operator: Operator) -> _Elements:
-    unit = unit_of(operator.bare)
-    if unit is None:
-        return _Elements(operator.kind(0), is_unit=False)
-    node = operator.node
-    if node.op_type not in QUANTIZATION or unit.node is node:
+    unit = operator.unit()
+    if unit is not None and (operator.name not in QUANTIZATION or unit.node is operator.bare):
         return _Elements(unit.dtype, is_unit=True)
     return _Elements(operator.kind(0), is_unit=False)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from relayout.graph.quantized_unit import unit_of
 from relayout.lowering.conditions import (
     COUNTED_BORDER,
     COUNTED_ELEMENTS,
@@ -93,7 +92,7 @@ the reference model cannot hold its slopes."""
 
 
 def _is_tabled(operator: Operator) -> bool:
-    unit = unit_of(operator.node)
+    unit = operator.unit()
     operand = None if unit is None else unit.operands[0]
     scale = None if operand is None else scale_of(operand.node)
     return scale is None or scale.dtype != ir.DataType.INT16 or bool(scale.scale.max() <= COARSEST_TANH)

@@ -200,7 +200,7 @@ def borders(operator: Operator) -> tuple[int, ...] | None:
 
 def _behind_borders(operator: Operator, _: Constants) -> Sequence[Step]:
     """A Concat along each axis that has a border, and the convolution without one."""
-    unit, pads, shape = unit_of(operator.node), borders(operator), operator.shape()
+    unit, pads, shape = operator.unit(), borders(operator), operator.shape()
     operand = None if unit is None or unit.node is not operator.node else unit.operands[0]
     scale = None if operand is None else scale_of(operand.node)
     if unit is None or scale is None or pads is None or shape is None or not scale.is_one or min(pads) < 0:
@@ -281,7 +281,7 @@ MOST = {"ReduceMax": 4, "Pad": 2, "ReduceMean": 1}
 
 def price(operator: Operator, signature: Signature, placement: Placement) -> int:
     """Return what a node costs in an order beside its best one."""
-    unit = unit_of(operator.node) if operator.name in MOST else None
+    unit = operator.unit() if operator.name in MOST else None
     dims, letters = placement.inputs[0], signature.inputs[0]
     if unit is None or unit.dtype is None or not dims or letters is None:
         return PRICES(operator, signature, placement)

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION
-from relayout.graph.quantized_unit import QuantizedUnit, unit_of
+from relayout.graph.quantized_unit import QuantizedUnit
 from relayout.lowering.conditions import DEPTHWISE, Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
@@ -50,14 +50,14 @@ def _is_faster(operator: Operator) -> bool:
     if sum(not isinstance(extent, int) for extent in shape) > 1:
         return False
     is_large = prod(extent for extent in window if isinstance(extent, int)) > MOST_AT_A_TIME
-    is_real = is_large or unit_of(operator.node) is None  # large windows of bytes run as real numbers
+    is_real = is_large or operator.unit() is None  # large windows of bytes run as real numbers
     fewest, most = (FEWEST_CHANNELS, MOST_RESULTS) if is_real else (FEWEST_OF_UNITS, MOST_OF_UNITS)
     return operator.int("group", 1) >= fewest and 1 < _count(operator) <= most
 
 
 def _one_by_one(operator: Operator, given: Constants) -> Sequence[Step]:
     """Convolutions with one result for each channel, and a Concat."""
-    unit, count = unit_of(operator.node), _count(operator)
+    unit, count = operator.unit(), _count(operator)
     scale = [] if unit is None else result_of(unit)
     weights = [_every(count, given[slot], unit, slot) for slot in (1, 2) if operator.has(slot)]
     if scale is None or not all(weights):

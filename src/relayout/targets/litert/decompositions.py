@@ -13,7 +13,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, Quantization, unit_of
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, Quantization
 from relayout.lowering.conditions import Condition, attribute
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
@@ -42,7 +42,7 @@ def _divisor(operator: Operator) -> float | None:
     real = operator.constant(1)
     if real is not None:
         return float(real.reshape(-1)[0]) or None if real.size == 1 and _is_between_bytes(operator.node) else None
-    unit = unit_of(operator.node)
+    unit = operator.unit()
     operand = None if unit is None else unit.operands[1]
     if unit is None or operand is None or any(each.dtype not in BYTES for each in unit.activations):
         return None
@@ -276,7 +276,7 @@ STEPS, LEAST, MOST = 255, -128, 127
 
 def _results(operator: Operator) -> list[Scale] | None:
     """Return the scales of the results of a unit of bytes; None where a node is in none, or falls."""
-    unit = unit_of(operator.node)
+    unit = operator.unit()
     if unit is None or unit.dtype not in BYTES or operator.node.attributes.get_float("alpha", 0.2) <= 0:
         return None
     scales = [scale_of(result.node) for result in unit.results]

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from relayout.graph.quantized_unit import unit_of
 from relayout.lowering.conditions import Condition, attribute
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
@@ -31,7 +30,7 @@ class Box(NamedTuple):
 def _boxes(operator: Operator) -> list[Box] | None:
     """Return the axes along which a part is written; None where the places are no box, or not known."""
     constant, dims = operator.constant(1), operator.shape(0)
-    if constant is None or dims is None or not constant.size or unit_of(operator.node) is not None:
+    if constant is None or dims is None or not constant.size or operator.unit() is not None:
         return None
     places = constant.astype(np.int64)
     extents, count = places.shape[:-1], places.shape[-1]

@@ -21,7 +21,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION
-from relayout.graph.quantized_unit import QuantizedUnit, unit_of
+from relayout.graph.quantized_unit import QuantizedUnit
 from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
@@ -69,7 +69,7 @@ class _Kernel(NamedTuple):
         group = operator.int("group", 1)
         if given[1] is not None:
             return _Kernel(_by_output(given[1], group))
-        unit = unit_of(operator.node)
+        unit = operator.unit()
         stored = None if unit is None or result_of(unit) is None else unit.operands[1]
         weights = stored_integers(stored) if stored is not None and stored.is_constant else None
         if stored is None or weights is None:
@@ -180,7 +180,7 @@ def _spread(axes: Sequence[Axis], outputs: int, blocks: Sequence[int]) -> tuple[
 def _one_by_one(operator: Operator, axes: Sequence[Axis], kernel: _Kernel, blocks: Sequence[int]) -> Iterator[Step]:
     """Yield a convolution for each place, and what puts their pixels beside each other."""
     is_one = all(axis.stride == 1 and not axis.over for axis in axes)
-    unit = None if kernel.scale is None or is_one else unit_of(operator.node)
+    unit = None if kernel.scale is None or is_one else operator.unit()
     scale = (unit and result_of(unit)) or []
     parts: dict[tuple[int, ...], str] = {}
     for numbers, places in places_of(axes).items():
