@@ -41,19 +41,16 @@ DOCUMENTED = {
     f"{IMPORT}/operation.py": "integers that its Pad, MaxPool and Resize have no kernel for",
     f"{IMPORT}/tensors.py": "element types that it cannot store",
     f"{IMPORT}/window.py": "`auto_pad` that it does not know with dilations, or reckons below 0",
-    f"{OPERATORS}/bits.py": "a Where that forgets the sign of 0, a ReduceSum that keeps 53 bits",
-    f"{OPERATORS}/blocks.py": "no Where of booleans",
-    f"{OPERATORS}/gathering.py": "no Where of booleans",
-    f"{OPERATORS}/lookup.py": "no Gather of fewer than 8 bits, and a Hash of few types",
-    f"{OPERATORS}/matrix.py": "data of 16 bits of which it takes 8 in a MatMul",
+    f"{OPERATORS}/elementwise.py": "a Where that forgets the sign of 0, a ReduceSum that keeps 53 bits",
+    f"{OPERATORS}/resize.py": "no Where of booleans, an attribute that its optimizer forgets, a Sign of 32 bits",
+    f"{OPERATORS}/gathering.py": "no Where of booleans, no Gather of fewer than 8 bits, and a Hash of few types",
     f"{OPERATORS}/reduction.py": "a kernel on integers that does not saturate",
     f"{OPERATORS}/pooling.py": "a PAD that it takes for a pool's border, with other elements or too wide",
     f"{OPERATORS}/shape.py": "draws that overflow",
     f"{OPERATORS}/recurrent.py": "an Unsqueeze behind a DequantizeLinear that it mishandles",
-    f"{OPERATORS}/resize.py": "an attribute that its optimizer forgets, a Sign of 32 bits, missing kernels",
     f"{OPERATORS}/tensorflow.py": "missing kernels, of which a refusal speaks",
     f"{OPERATORS}/tensorflow_images.py": "missing kernels",
-    f"{OPERATORS}/convolution.py": "an output padding that it refuses",
+    f"{OPERATORS}/convolution.py": "an output padding that it refuses, data of 16 bits of which it takes 8 in a MatMul",
 }
 """Modules that name a runtime -> the limit of it that they explain."""
 

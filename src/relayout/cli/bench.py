@@ -12,8 +12,6 @@ from relayout.cli.entry import Command
 from relayout.cli.options import MODEL, Number, WholeNumber
 from relayout.cli.running import print_json
 
-STAGES = ("loading", "measuring")
-
 
 @click.command(cls=Command)
 @click.argument("first", type=MODEL)
@@ -41,7 +39,7 @@ def bench(
     """
     from relayout.verification import benching
 
-    with bars(STAGES, as_json):
+    with bars(("loading", "measuring"), as_json):
         measured = benching.bench(first, second, inputs=feeds or None, threads=threads, seconds=seconds, seed=seed)
     if as_json:
         print_json(measured.to_dict())

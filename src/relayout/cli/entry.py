@@ -310,20 +310,14 @@ def _of_usage(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
         if answer := _of_others(error):
             return f"relayout: {answer}"
-        said = _near_option(error)
+        params = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
+        own = [name for each in params for name in (*each.opts, *each.secondary_opts) if name.startswith("--")]
+        near = nearest_name(error.option_name, own)
+        said = printable(f"there is no option {error.option_name!r}{f'; did you mean {near!r}?' if near else ''}")
     else:
         said = printable(shortened(" ".join(error.format_message().split())))
     context = getattr(error, "ctx", None)
     return f"relayout: {said} (see {context.command_path} --help)" if context else f"relayout: {said}"
-
-
-def _near_option(error: click.NoSuchOption) -> str:
-    """Return which option of the verb was meant by one that no verb has."""
-    params = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
-    own = [name for each in params for name in (*each.opts, *each.secondary_opts) if name.startswith("--")]
-    near = nearest_name(error.option_name, own)
-    hint = f"; did you mean {near!r}?" if near else ""
-    return printable(f"there is no option {error.option_name!r}{hint}")
 
 
 def _of_others(error: click.NoSuchOption) -> str:

@@ -71,35 +71,20 @@ ORT_CONVERTER = "python -m onnxruntime.tools.convert_onnx_models_to_ort"
 
 
 class Row(NamedTuple):
-    """What became of one model.
+    """What became of one model."""
 
-    Args:
-        source: its file.
-        target: the result's.
-        code: the exit code that it alone would have had.
-        transposes: before and after; None where it was refused.
-        bytes: before and after, likewise.
-        verdict: of the proof.
-        verified: of the verification, if it was asked for.
-        exceeds: that more bytes stay transposed than may.
-        error: why it was refused.
-        notes: from the report.
-        hint: from the report, said once for all.
-        seconds: stage -> wall time, from the report; None where it was refused.
-    """
-
-    source: str
-    target: str
-    code: int = 0
-    transposes: tuple[int, int] | None = None
-    bytes: tuple[int, int] | None = None
-    verdict: str = ""
-    verified: bool | None = None
-    exceeds: str = ""
-    error: str = ""
-    notes: tuple[str, ...] = ()
-    hint: str = ""
-    seconds: Mapping[str, float] | None = None
+    source: str  # its file
+    target: str  # the result's
+    code: int = 0  # the exit code that it alone would have had
+    transposes: tuple[int, int] | None = None  # before and after; None where it was refused
+    bytes: tuple[int, int] | None = None  # before and after, likewise
+    verdict: str = ""  # of the proof
+    verified: bool | None = None  # of the verification, if it was asked for
+    exceeds: str = ""  # that more bytes stay transposed than may
+    error: str = ""  # why it was refused
+    notes: tuple[str, ...] = ()  # from the report
+    hint: str = ""  # from the report, said once for all
+    seconds: Mapping[str, float] | None = None  # stage -> wall time, from the report; None where it was refused
 
 
 def run(

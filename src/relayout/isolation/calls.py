@@ -37,16 +37,8 @@ ANYWHERE = frozenset(("ends", "starts"))  # attributes that are clamped: "to the
 
 _INT, _INTS = onnx.AttributeProto.INT, onnx.AttributeProto.INTS
 _GRAPH = onnx.AttributeProto.GRAPH
-_RARE = frozenset(
-    (
-        onnx.AttributeProto.UNDEFINED,
-        onnx.AttributeProto.GRAPHS,
-        onnx.AttributeProto.SPARSE_TENSOR,
-        onnx.AttributeProto.SPARSE_TENSORS,
-        onnx.AttributeProto.TYPE_PROTO,
-        onnx.AttributeProto.TYPE_PROTOS,
-    )
-)
+_NAMES = "UNDEFINED GRAPHS SPARSE_TENSOR SPARSE_TENSORS TYPE_PROTO TYPE_PROTOS"
+_RARE = frozenset(map(onnx.AttributeProto.AttributeType.Value, _NAMES.split()))
 _KINDS = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
 
@@ -171,18 +163,15 @@ class _Graphs:
         for node in nodes:
             if not known.issuperset(node.input):
                 return f"{_place(node)}: it reads what no node before it gives"
-            domain = node.domain
-            domain = "" if domain == "ai.onnx" else domain
+            domain = "" if node.domain == "ai.onnx" else node.domain
             if (domain, node.op_type) in calls:
                 if len(node.input) > calls[domain, node.op_type]:
                     return f"{_place(node)}: it has more inputs than its function"
                 known.update(node.output)
                 continue
             form = _form(node.op_type, versions.get(domain, 1), domain)
-            if form is not None:
-                doubt = _doubt_of_node(node, form)
-                if doubt:
-                    return f"{_place(node)}: {doubt}"
+            if form is not None and (doubt := _doubt_of_node(node, form)):
+                return f"{_place(node)}: {doubt}"
             for attribute in node.attribute:
                 if attribute.type == _GRAPH and (doubt := self.doubt(attribute.g, known, depth + 1)):
                     return f"{_place(node)}, {attribute.name}: {doubt}"
@@ -253,10 +242,6 @@ def _place(node: onnx.NodeProto) -> str:
 _Attributes = Mapping[str, onnx.AttributeProto]
 
 
-def _fits_if(node: onnx.NodeProto, attributes: _Attributes) -> bool:
-    return all(len(attribute.g.output) == len(node.output) for attribute in attributes.values())
-
-
 def _fits_loop(node: onnx.NodeProto, attributes: _Attributes) -> bool:
     body = attributes["body"].g
     return len(body.input) == max(len(node.input), 2) and len(body.output) == len(node.output) + 1
@@ -277,15 +262,13 @@ def _fits_scan(node: onnx.NodeProto, attributes: _Attributes) -> bool:
     )
 
 
-def _fits_split(node: onnx.NodeProto, attributes: _Attributes) -> bool:
-    return "num_outputs" not in attributes or attributes["num_outputs"].i == len(node.output)
-
-
 FITS: Mapping[str, Callable[[onnx.NodeProto, _Attributes], bool]] = {
-    "If": _fits_if,
+    "If": lambda node, attributes: all(len(each.g.output) == len(node.output) for each in attributes.values()),
     "Loop": _fits_loop,
     "Scan": _fits_scan,
-    "Split": _fits_split,
+    "Split": lambda node, attributes: (
+        "num_outputs" not in attributes or attributes["num_outputs"].i == len(node.output)
+    ),
 }
 """Operators whose numbers of inputs and outputs depend on their attributes."""
 
@@ -469,7 +452,7 @@ def _culprit(model: onnx.ModelProto, kind: bytes, death: DiedError) -> str:
     node = model.graph.node[high - 1]
     attributes = (attribute for attribute in node.attribute if attribute.type in (attribute.INT, attribute.INTS))
     said = (f"{each.name} = {list(each.ints) if each.type == each.INTS else each.i}" for each in attributes)
-    return f"{node.op_type} '{node.name or next(iter(node.output), '')}' ({', '.join(said) or 'no attributes'})"
+    return f"{_place(node)} ({', '.join(said) or 'no attributes'})"
 
 
 def _crashes(model: onnx.ModelProto, count: int, kind: bytes) -> bool:

@@ -19,7 +19,7 @@ from relayout.formats.tflite.container.model import Operator, Tensor
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.weights import vector, widened_from
+from relayout.formats.tflite.importing.operators.convolution import vector, widened_from
 from relayout.formats.tflite.importing.tensors import array
 from relayout.graph.subgraphs import all_nodes, become
 from relayout.lowering.constants import Constants

@@ -8,8 +8,7 @@ from typing import TypeVar
 from relayout.errors import LayoutError
 from relayout.infer.graph_sites import Sites
 from relayout.layout import Layout
-from relayout.reports.axes import Axes
-from relayout.reports.layouts import layout_name
+from relayout.reports.layouts import Axes, layout_name
 from relayout.reports.report import Interface
 from relayout.rules.layouts import IMAGES, parsed_as
 

@@ -17,7 +17,7 @@ from relayout.pipeline.dimensions import inferred_extents
 from relayout.pipeline.names import IMAGE_LAYOUTS, image_pins
 from relayout.pipeline.request import Request
 from relayout.progress import say
-from relayout.reports.axes import Axes
+from relayout.reports.layouts import Axes
 from relayout.reports.report import Report, at_any_extent, no_worse, report
 
 if TYPE_CHECKING:

@@ -264,22 +264,16 @@ def _with_own_outputs(
 ) -> tuple[Model, dict[str, str]]:
     """Return a file with outputs that are copies, and the reasons by the names that tensors have there."""
     graph, *bodies = file.subgraphs
-    graph, sources = _with_copies(graph, _shared_outputs(graph, reasons, output_type))
-    kept = {name: why for name, why in reasons.items() if output_type in REALS or name not in sources}
-    kept |= {source: reasons[name] for name, source in sources.items() if name in reasons}
-    return file._replace(subgraphs=(graph, *bodies)), kept
-
-
-def _shared_outputs(graph: Subgraph, reasons: Mapping[str, str], output_type: str | None) -> list[int]:
-    """Return the outputs that have to be copies: the quantizer gives all readers of a tensor the type of the end.
-
-    They are those that operators read, where an end has another type than the integers inside, and those of operators
-    that stay real where an end is integers.
-    """
+    # The quantizer gives all readers of a tensor the type of the end. So copies are outputs that operators read, where
+    # an end has another type than the integers inside, and those of operators that stay real where an end is integers.
     shared = {each for row in graph.operators for each in row.inputs} if output_type not in INTEGERS else set[int]()
     if output_type not in REALS:
         shared |= {each for each in graph.outputs if graph.tensors[each].name in reasons}
-    return [each for each in dict.fromkeys(graph.outputs) if each in shared and _is_computed_and_static(graph, each)]
+    copied = [each for each in dict.fromkeys(graph.outputs) if each in shared and _is_computed_and_static(graph, each)]
+    graph, sources = _with_copies(graph, copied)
+    kept = {name: why for name, why in reasons.items() if output_type in REALS or name not in sources}
+    kept |= {source: reasons[name] for name, source in sources.items() if name in reasons}
+    return file._replace(subgraphs=(graph, *bodies)), kept
 
 
 def _with_copies(graph: Subgraph, outputs: Sequence[int]) -> tuple[Subgraph, dict[str, str]]:

@@ -184,17 +184,10 @@ class Samples:
             said = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
             raise SampleError(f"{where}: not as many samples of each input: {said}")
         for pieces in zip(*arrays, strict=True):
-            self._note(
-                pieces,
-                [
-                    each.normalization is not None and piece.dtype == np.uint8
-                    for each, piece in zip(self.inputs, pieces, strict=True)
-                ],
-            )
-            yield {
-                each.tensor: each.fed(piece, is_raw=each.normalization is not None and piece.dtype == np.uint8)
-                for each, piece in zip(self.inputs, pieces, strict=True)
-            }
+            fed = list(zip(self.inputs, pieces, strict=True))
+            are_raw = [each.normalization is not None and piece.dtype == np.uint8 for each, piece in fed]
+            self._note(pieces, are_raw)
+            yield {each.tensor: each.fed(piece, is_raw=raw) for (each, piece), raw in zip(fed, are_raw, strict=True)}
 
     def _by_input(self, item: Mapping[str, Any], where: str) -> list[list[Array]]:
         """Return the samples of each input."""
@@ -206,7 +199,9 @@ class Samples:
         missing = [each.name for each in self.inputs if each.name not in by_name]
         if missing:
             raise SampleError(f"{where}: it lacks {', '.join(map(repr, missing))}; {wanted(self.inputs)}")
-        return [_samples_of(_as_array(by_name[each.name]), each, where) for each in self.inputs]
+        given = [(each, by_name[each.name]) for each in self.inputs]  # arrays of PyTorch or JAX, too
+        arrays = [(each, a.detach().cpu() if hasattr(a, "detach") else a) for each, a in given]
+        return [_samples_of(np.asarray(array), each, where) for each, array in arrays]
 
     def _image(self, file: Path) -> dict[str, Array]:
         """Return a sample of an image: resized to the input's extents, its pixels normalized or 0 to 1."""
@@ -259,11 +254,6 @@ def _is_of_numpy(file: Path) -> bool:
     return True
 
 
-def _as_array(value: Any) -> Array:
-    """Return an array; one of PyTorch or JAX, too."""
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
-
-
 def _samples_of(array: Array, each: ModelInput, where: str) -> list[Array]:
     """Part an array into samples: it is one, lacks the batch, or has several along a leading axis.
 
@@ -288,13 +278,7 @@ def _samples_of(array: Array, each: ModelInput, where: str) -> list[Array]:
         return list(array)
     if shape and shape[0] in (1, None) and _fits(array.shape, shape[1:]):
         return [array[None]]
-    if (
-        shape
-        and shape[0]
-        and array.ndim == len(shape)
-        and _fits(array.shape[1:], shape[1:])
-        and len(array) % shape[0] == 0
-    ):
+    if shape and shape[0] and array.ndim and _fits(array.shape[1:], shape[1:]) and not len(array) % shape[0]:
         return list(array.reshape(-1, *shape[:1], *array.shape[1:]))
     extents = " × ".join(map(str, array.shape)) or "scalar"
     raise SampleError(f"{where}: an array of {extents}, and the model wants {each}, {_cure(array.shape, shape)}")
@@ -303,9 +287,9 @@ def _samples_of(array: Array, each: ModelInput, where: str) -> list[Array]:
 def _cure(shape: Sequence[int], stated: Sequence[int | None]) -> str:
     """Return what to do about an array of another shape."""
     is_transposed = None not in stated and sorted(shape) == sorted(each or 0 for each in stated)
-    if is_transposed:
-        return "since a sample has the source's layout: transpose it"
-    return "or several along a leading axis"
+    return (
+        "since a sample has the source's layout: transpose it" if is_transposed else "or several along a leading axis"
+    )
 
 
 def _fits(shape: Sequence[int], stated: Sequence[int | None]) -> bool:

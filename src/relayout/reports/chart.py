@@ -16,8 +16,8 @@ from relayout.infer.formulation import size_of
 from relayout.infer.plans import Plan
 from relayout.infer.sites import Port, Root, Site
 from relayout.infer.stored_orders import placed
-from relayout.reports.axes import Axes
 from relayout.reports.drawing import Source
+from relayout.reports.layouts import Axes
 
 # Regions: connected operators whose values are stored in one order. Numbers in, numbers out.
 

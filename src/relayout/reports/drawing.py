@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from relayout.graph.source_names import known_as
 from relayout.infer.graph_sites import Sites
 from relayout.infer.plans import Plan
-from relayout.reports.axes import Axes
+from relayout.reports.layouts import Axes
 
 if TYPE_CHECKING:
     from relayout.reports.chart import Chart

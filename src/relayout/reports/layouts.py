@@ -2,20 +2,290 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
 
 import onnx_ir as ir
 
 from relayout.graph.source_names import known_as
 from relayout.graph.subgraphs import all_nodes
 from relayout.infer.graph_sites import Sites
-from relayout.infer.sites import Form, Order, order_of
-from relayout.layout import perm
+from relayout.infer.sites import Form, Order, Port, Root, Site, order_of
+from relayout.layout import ONE, Extent, perm
 from relayout.layout.stored_as import TENSOR, Holds
-from relayout.reports.axes import Axes
+from relayout.rules import Letters
 from relayout.terminal import count_of
+
+# Names for axes: an operator that knows what its axes are names them, and the name follows the axis through the graph.
+#
+# A convolution's operand is `n c h w`, so the value behind it, before it, transposed, or reshaped to tokens has axes of
+# these names too. What no operator names gets the letters `a b c d` by its place.
+
+IMAGE = {3: "n w c", 4: "n h w c", 5: "n d h w c"}
+"""The axes of a TensorFlow Lite image tensor by rank, in its own order."""
+FIRST = {3: "n c w", 4: "n c h w", 5: "n c d h w"}  # the same in ONNX's order
+SPATIAL = {1: "w", 2: "hw", 3: "dhw"}  # the spatial axes of an image, by their number
+
+
+class Axes:
+    """The names of all axes of a graph.
+
+    Args:
+        sites: the graph.
+        image: an input or output of rank 3 to 5 is an image that says nothing of it: `n h w c` (TensorFlow Lite).
+    """
+
+    def __init__(self, sites: Sites, image: bool) -> None:
+        self._patterns = (IMAGE, FIRST) if image else (FIRST, IMAGE)
+        self._image = image
+        starts = list(itertools.accumulate((len(root.extents) for root in sites.roots), initial=0))
+        self._base: dict[Root, int] = dict(zip(sites.roots, starts, strict=False))
+        self._class = list(range(starts[-1]))
+        self._named: dict[int, str] = {}
+        self._kernels: dict[Root, dict[int, str]] = {}
+        self._found: dict[Root, tuple[str, ...]] = {}
+        self._written: dict[tuple[Root, Form | Order], str] = {}
+        self._ranks: dict[int, set[int]] = {}
+        self._operands: set[Root] = set()
+        for site in sites.sites:  # what a signature calls the same axis has one name on all operands
+            base = [self._base[port.view.root] for port in site.ports]
+            for first, a, other, b in site.pattern.of(_same, None, site):
+                one, two = self._find(base[first] + a), self._find(base[other] + b)
+                self._class[max(one, two)] = min(one, two)
+        ends = [site for site in sites.sites if site.kind in ("input", "output")]
+        for site in (site for site in sites.sites if site.signature.variants and site.node is not None):
+            for port in site.free_ports():
+                axes = _image_axes(port.letters)
+                self._seed(port, axes)
+                self._note(port, axes)
+                if names := _kernel_axes(port.letters):
+                    dims = zip(port.letters, port.view.form, strict=True)
+                    known = {index: names[letter] for letter, dim in dims for index in dim}
+                    self._kernels.setdefault(port.view.root, known)
+        for site in ends if image else ():
+            for port in site.free_ports():
+                rank = len(port.letters)
+                self._seed(port, dict(zip(port.letters, IMAGE[rank].split(), strict=True)) if rank in IMAGE else {})
+
+    def are_of_image(self, root: Root, rank: int) -> bool:
+        """Return whether operators say that a value of a rank is an image.
+
+        A table of boxes may have axes of the same names: rows that were pixels, or columns that were channels.
+
+        1. Each axis of several elements is one of an operator's on images: the name of none is a guess.
+        2. Of a rank other than 4 such an operator takes images of this rank, or this value itself. TensorFlow Lite has
+           no other ranks: there a signal is an image of one row.
+        """
+        classes = [self._find(self._base[root] + index) for index in range(len(root.extents))]
+        ranks = [self._ranks.get(each, set()) for each in classes]
+        usual = self._image or rank == len(IMAGE[4].split()) or root in self._operands
+        return bool(ranks) and all(each and (usual or rank in each) for each in ranks)
+
+    def _note(self, port: Port, axes: dict[str, str]) -> None:
+        """Note that an operator takes images of a rank."""
+        if axes:
+            self._operands.add(port.view.root)
+        for letter, dim in zip(port.letters, port.view.form, strict=True):
+            for index in dim if letter in axes else ():
+                item = self._find(self._base[port.view.root] + index)
+                self._ranks.setdefault(item, set()).add(len(port.letters))
+
+    def of(self, root: Root) -> tuple[str, ...]:
+        """The name of each factor of a value; where an axis is split, or two have one name, they are numbered."""
+        if root not in self._found:
+            self._found[root] = self._names(root)
+        return self._found[root]
+
+    def form(self, root: Root, form: Form) -> str:
+        """A form in einops' notation: `n h w c`, `n (h w) c`. Pieces of an axis that lie as in it are that axis."""
+        if (root, form) not in self._written:
+            self._written[root, form] = " ".join(self.dims(root, form))
+        return self._written[root, form]
+
+    def dims(self, root: Root, form: Form) -> list[str]:
+        """Return what `form` says of each dimension: `n`, `(h w)`, `c`."""
+        words = self._words(root, form)
+        parts = [f"({word})" if " " in word else word for word in words]
+        if all(form):
+            return parts
+        filled = self._ones(root, form, words)
+        return [part if dim else one for part, dim, one in zip(parts, form, filled, strict=True)]
+
+    def _words(self, root: Root, form: Form) -> list[str]:
+        """The names in each dimension of a form."""
+        names = self._pieces(root, [order_of(form)], {dim[0] for dim in form if dim})
+        return [" ".join(names[index] for index in dim if index in names) for dim in form]
+
+    def order(self, root: Root, order: Order) -> str:
+        """A stored order in einops' notation, with the size-1 axes that stand in front."""
+        if (root, order) not in self._written:
+            (self._written[root, order],) = self.orders(root, order)
+        return self._written[root, order]
+
+    def orders(self, root: Root, *orders: Order) -> list[str]:
+        """Stored orders of one value in einops' notation, under names that they share.
+
+        Pieces of an axis that stay together in all of them have one name: `n c h w` and `n h w c`, or `n c1 h c2` and
+        `n h c1 c2`.
+        """
+        names = self._pieces(root, orders, set())
+        front = self._front(root)
+        return [" ".join((*front, *(names[index] for index in order if index in names))) for order in orders]
+
+    def extents(self, root: Root, *orders: Order) -> list[tuple[str, Extent]]:
+        """List the axes that `orders` names, as it names them, with their extents: what a legend has."""
+        names, found = self._pieces(root, orders, set()), dict[str, Extent]()
+        name = ""
+        for index in order_of(root.logical):
+            name = names.get(index, name)
+            found[name] = found.get(name, ONE) * root.extents[index]
+        return list(found.items())
+
+    def _front(self, root: Root) -> list[str]:
+        """The size-1 axes before all others."""
+        logical = root.logical
+        leading = next((axis for axis, dim in enumerate(logical) if dim), len(logical))
+        return self.form(root, logical).split()[:leading]
+
+    def among(self, root: Root, factors: Collection[int], order: Order) -> tuple[str, str]:
+        """Some factors of a value, and an order of it, under names that they share: `c2` in `n h c1 w c2`."""
+        begin = {b for a, b in pairwise(order) if (a in factors) != (b in factors)}
+        names = self._pieces(root, [order], begin)
+        some = " ".join(names[index] for index in order if index in names and index in factors)
+        return some, " ".join((*self._front(root), *(names[index] for index in order if index in names)))
+
+    def _pieces(self, root: Root, orders: Sequence[Order], begin: set[int]) -> dict[int, str]:
+        """First factor -> name, of the pieces of axes that stay together in all orders; those in `begin` begin one."""
+        names = self.of(root)
+        after = [dict(pairwise(order)) for order in orders]
+        pairs = [pair for dim in root.logical for pair in pairwise(dim)]
+        follows = {
+            b
+            for a, b in pairs
+            if _base(names[a]) == _base(names[b]) and b not in begin and all(each.get(a) == b for each in after)
+        }
+        first = [index for index in order_of(root.logical) if index not in follows]
+        if not follows:
+            return {index: names[index] for index in first}
+        total, seen, found = Counter(_base(names[index]) for index in first), Counter[str](), {}
+        for index in first:
+            base = _base(names[index])
+            seen[base] += 1
+            found[index] = f"{base}{seen[base]}" if total[base] > 1 else base
+        return found
+
+    def _find(self, item: int) -> int:
+        while self._class[item] != item:
+            self._class[item] = self._class[self._class[item]]
+            item = self._class[item]
+        return item
+
+    def _seed(self, port: Port, names: dict[str, str]) -> None:
+        base = self._base[port.view.root]
+        for letter, dim in zip(port.letters, port.view.form, strict=True):
+            for index in dim if letter in names else ():
+                self._named.setdefault(self._find(base + index), names[letter])
+
+    def _names(self, root: Root) -> tuple[str, ...]:
+        base = self._base[root]
+        known = [self._named.get(self._find(base + index), "") for index in range(len(root.extents))]
+        known = [self._kernels.get(root, {}).get(index, name) for index, name in enumerate(known)]
+        spare = _letters(len(root.dims), set(known))
+        for axis, dim in enumerate(root.logical):
+            for index in dim:
+                known[index] = known[index] or spare[axis]
+        total, seen = Counter(known), Counter[str]()
+        for index in order_of(root.logical):
+            if total[name := known[index]] > 1:
+                seen[name] += 1
+                known[index] = f"{name}{seen[name]}"
+        return tuple(known)
+
+    def _ones(self, root: Root, form: Form, words: Sequence[str]) -> list[str]:
+        """A name for each size-1 axis of a form: what the axes beside it say or leave, else letters by place.
+
+        In an order that no layout has (`n c w h`) they are those of the logical form, one after the other.
+        """
+        pattern = self._pattern(form, words)
+        if pattern is not None:
+            return pattern
+        last = self._last(words)
+        if last:
+            return ["" if dim else last for dim in form]
+        if form == root.logical:
+            return _letters(len(form), set(words))
+        logical = root.logical
+        if len(form) != len(logical) or sum(not dim for dim in form) != sum(not dim for dim in logical):
+            return ["1"] * len(form)
+        own = self._ones(root, logical, self._words(root, logical))
+        left = iter([name for name, dim in zip(own, logical, strict=True) if not dim])
+        return ["" if dim else next(left) for dim in form]
+
+    def _last(self, words: Sequence[str]) -> str:
+        """The one axis of an image that is missing among the names of a form; empty where there is none."""
+        for axes in (patterns[len(words)].split() for patterns in self._patterns if len(words) in patterns):
+            missing = [axis for axis in axes if axis not in words]
+            if len(missing) == 1 and len(set(words)) == len(words):
+                return missing[0]
+        return ""
+
+    def _pattern(self, form: Form, words: Sequence[str]) -> list[str] | None:
+        """The axes of the first image layout that fits what is known of a form."""
+        bases = [{_base(word) for word in text.split()} for text in words]
+        for pattern in (patterns[len(form)].split() for patterns in self._patterns if len(form) in patterns):
+            fits = any(form) and all(not base or base == {axis} for base, axis in zip(bases, pattern, strict=True))
+            if fits or (self._image and not any(form)):
+                return pattern
+        return None
+
+
+def _base(name: str) -> str:
+    return name.rstrip("0123456789")
+
+
+def _letters(rank: int, taken: set[str]) -> list[str]:
+    """`a b c d`, the letters in use left out; where there are too few, `a0`, `a1`."""
+    if rank > 20:
+        return [f"a{axis}" for axis in range(rank)]
+    letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in taken]
+    by_place = [chr(ord("a") + axis) for axis in range(rank)]
+    numbered = (f"a{number}" for number in itertools.count())
+    spare = (name for name in itertools.chain(letters, numbered) if name not in by_place and name not in taken)
+    return [letter if letter in letters else next(spare) for letter in by_place]
+
+
+def _image_axes(letters: Letters) -> dict[str, str]:
+    """What the letters of a layout-sensitive operand mean: n, one channel axis, and spatial axes `s0 s1` or `t0 t1`."""
+    spatial = [letter for letter in letters if letter[0] in "st" and letter[1:].isdigit()]
+    rest = [letter for letter in letters if letter not in spatial and letter != "n"]
+    if "n" not in letters or len(rest) != 1 or len(spatial) not in SPATIAL:
+        return {}
+    return {"n": "n", rest[0]: "c", **dict(zip(spatial, SPATIAL[len(spatial)], strict=True))}
+
+
+def _kernel_axes(letters: Letters) -> dict[str, str]:
+    """What the letters of a kernel mean: o and i, whatever axes of images they are, and spatial axes `k0 k1`."""
+    spatial = [letter for letter in letters if letter[0] == "k" and letter[1:].isdigit()]
+    rest = [letter for letter in letters if letter not in spatial]
+    if len(spatial) not in SPATIAL or len(rest) != 2:
+        return {}
+    return {**dict(zip(rest, "oi", strict=True)), **dict(zip(spatial, SPATIAL[len(spatial)], strict=True))}
+
+
+def _same(site: Site) -> list[tuple[int, int, int, int]]:
+    """(operand, factor of its root, other operand, factor of its root) that a signature calls the same axis."""
+    pairs = []
+    for factor in range(len(site.factors)):
+        same = [(port, indices) for port in site.free_ports() if (indices := port.factors.get(factor))]
+        for port, indices in same[1:]:
+            first, known = same[0]
+            if len(indices) == len(known):
+                pairs += [(first.position, a, port.position, b) for a, b in zip(known, indices, strict=True)]
+    return pairs
+
 
 # Layouts for people: by the name that they have (`NHWC`), else as letters (`n b h w`); and sizes in one unit.
 

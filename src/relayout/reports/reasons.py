@@ -10,8 +10,7 @@ from relayout.infer.build import ASKED
 from relayout.infer.plans import Crossing, Plan
 from relayout.infer.sites import Form, Order, Port, Root, Site, order_of
 from relayout.infer.stored_orders import placed
-from relayout.reports.axes import Axes
-from relayout.reports.layouts import layout_name, size_name
+from relayout.reports.layouts import Axes, layout_name, size_name
 from relayout.rules import is_known
 from relayout.solve.decomposition import End, Path, paths
 from relayout.solve.problem import Problem

@@ -32,33 +32,20 @@ WORST = 5  # how many tensors are listed
 
 @dataclass(frozen=True)
 class Loss:
-    """The noise that quantization puts into one value.
+    """The noise that quantization puts into one value."""
 
-    Args:
-        name: the value, by the source's name.
-        operator: the source's operator that computes it.
-        node: which one.
-        dtype: its element type in the result.
-        shape: its shape in the source, as run.
-        is_output: whether it is an output of the graph; these alone decide.
-        decibels: signal to noise, `10 log10(sum a² / sum (a - b)²)`; None of indices and truth values.
-        lost: how many decibels less that is than at the operands of its operator.
-        agreement: of class scores the share of rows with the same best class, of indices that of equal elements.
-        order: the place of its operator in the source.
-        problem: why it cannot be compared: another shape, or no counterpart.
-    """
-
-    name: str
-    operator: str
-    node: str
-    dtype: str
-    shape: tuple[int, ...]
-    is_output: bool
-    decibels: float | None
-    lost: float = 0.0
+    name: str  # the value, by the source's name
+    operator: str  # the source's operator that computes it
+    node: str  # which one
+    dtype: str  # its element type in the result
+    shape: tuple[int, ...]  # its shape in the source, as run
+    is_output: bool  # whether it is an output of the graph; these alone decide
+    decibels: float | None  # signal to noise, `10 log10(sum a² / sum (a - b)²)`; None of indices and truth values
+    lost: float = 0.0  # how many decibels less that is than at the operands of its operator
+    # of class scores the share of rows with the same best class, of indices that of equal elements
     agreement: float | None = None
-    order: int = 0
-    problem: str = ""
+    order: int = 0  # the place of its operator in the source
+    problem: str = ""  # why it cannot be compared: another shape, or no counterpart
 
     def is_noise(self, limit: float) -> bool:
         """Tell whether the value says nothing of the source's, or cannot be compared."""
@@ -77,21 +64,14 @@ class Loss:
 
 @dataclass(frozen=True)
 class QuantizationLoss:
-    """What quantization cost a model.
+    """What quantization cost a model."""
 
-    Args:
-        rows: every value that both models have, in the source's order.
-        limit: the signal to noise below which an output is an alarm, in decibels.
-        precision: what the result computes with.
-        in_float: the operators of the result that compute in float though it is quantized: type -> their names.
-        samples: how many inputs were fed.
-    """
-
-    rows: tuple[Loss, ...]
-    limit: float
-    precision: Precision
+    rows: tuple[Loss, ...]  # every value that both models have, in the source's order
+    limit: float  # the signal to noise below which an output is an alarm, in decibels
+    precision: Precision  # what the result computes with
+    # the operators of the result that compute in float though it is quantized: type -> their names
     in_float: Mapping[str, tuple[str, ...]]
-    samples: int
+    samples: int  # how many inputs were fed
 
     @property
     def outputs(self) -> tuple[Loss, ...]:

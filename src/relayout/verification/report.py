@@ -22,50 +22,32 @@ OTHER_NAMES_OF_OK = ("passed", "success", "agrees")  # names that people try for
 
 @dataclass(frozen=True)
 class Row:
-    """One value, compared.
+    """One value, compared."""
 
-    Args:
-        name: what people call the value that both hold: by the source's signature, where that has a name for it.
-        source: its name in the first model, the source, if that is another.
-        other: the name of its counterpart.
-        output: whether it is an output of the graph; these alone decide.
-        dtype: its element type in the source.
-        shape: its shape in the source, as run.
-        kind: what its numbers are.
-        verdict: what was found.
-        difference: how far the two are apart; None if they cannot be compared.
-        spread: how far the source's runtime is from itself here; None if that was not asked, for nothing was far.
-        operator: the operator of the source that makes it; empty for an input that is an output.
-        node: which one: index of the operator, or name of the node.
-        other_operator: the operator that makes its counterpart.
-        other_node: which one.
-        order: the place of its operator in the source's topological order.
-        alone: how far apart the two are where both are made of the source's values; None if that was not asked.
-        batch: the batch that it was compared at, which its name says, too; None where it is the source's.
-        kernels: of an output in a `.tflite`: how far apart LiteRT's default and reference kernels are.
-        agreement: of class scores: the share of rows that have the same best class.
-        is_fault: whether an inner value fails the whole: its operator is wrong, or it is a hundred bounds off.
-    """
-
-    name: str
-    source: str
-    other: str
-    output: bool
-    dtype: str
-    shape: tuple[int, ...]
-    kind: Kind
-    verdict: Verdict
-    difference: Difference | None
+    name: str  # what people call the value that both hold: by the source's signature, where that has a name for it
+    source: str  # its name in the first model, the source, if that is another
+    other: str  # the name of its counterpart
+    output: bool  # whether it is an output of the graph; these alone decide
+    dtype: str  # its element type in the source
+    shape: tuple[int, ...]  # its shape in the source, as run
+    kind: Kind  # what its numbers are
+    verdict: Verdict  # what was found
+    difference: Difference | None  # how far the two are apart; None if they cannot be compared
+    # how far the source's runtime is from itself here; None if that was not asked, for nothing was far
     spread: Difference | None
-    operator: str
-    node: str
-    other_operator: str
-    other_node: str
-    order: int
+    operator: str  # the operator of the source that makes it; empty for an input that is an output
+    node: str  # which one: index of the operator, or name of the node
+    other_operator: str  # the operator that makes its counterpart
+    other_node: str  # which one
+    order: int  # the place of its operator in the source's topological order
+    # how far apart the two are where both are made of the source's values; None if that was not asked
     alone: Difference | None = None
+    # the batch that it was compared at, which its name says, too; None where it is the source's
     batch: int | None = None
+    # of an output in a `.tflite`: how far apart LiteRT's default and reference kernels are
     kernels: Difference | None = None
-    agreement: float | None = None
+    agreement: float | None = None  # of class scores: the share of rows that have the same best class
+    # whether an inner value fails the whole: its operator is wrong, or it is a hundred bounds off
     is_fault: bool = False
 
     def __repr__(self) -> str:
@@ -138,36 +120,21 @@ class Fed:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Whether two models compute the same, and if not, where they part.
+    """Whether two models compute the same, and if not, where they part."""
 
-    Args:
-        a: the source.
-        b: what is held against it.
-        rows: every value compared, in the source's topological order.
-        inputs: what was fed.
-        unmatched: how many interior values of the source have no counterpart (fused, folded, or renamed).
-        seed: of the random inputs, as asked.
-        runs: how many inputs were tried.
-        rtol: the relative bound, as asked.
-        atol: the absolute bound, as asked.
-        runtimes: names and versions of what ran the models.
-        notes: what else a reader should know.
-        batches: where the second model's batch was opened: those that it ran with.
-        loss: what quantization cost, where the second model is the first with less precision: there are no rows then.
-    """
-
-    a: str
-    b: str
-    rows: tuple[Row, ...]
-    inputs: tuple[Fed, ...]
-    unmatched: int
-    seed: int
-    runs: int
-    rtol: float
-    atol: float
-    runtimes: tuple[tuple[str, str], ...]
-    notes: tuple[str, ...] = ()
-    batches: tuple[int, ...] = ()
+    a: str  # the source
+    b: str  # what is held against it
+    rows: tuple[Row, ...]  # every value compared, in the source's topological order
+    inputs: tuple[Fed, ...]  # what was fed
+    unmatched: int  # how many interior values of the source have no counterpart (fused, folded, or renamed)
+    seed: int  # of the random inputs, as asked
+    runs: int  # how many inputs were tried
+    rtol: float  # the relative bound, as asked
+    atol: float  # the absolute bound, as asked
+    runtimes: tuple[tuple[str, str], ...]  # names and versions of what ran the models
+    notes: tuple[str, ...] = ()  # what else a reader should know
+    batches: tuple[int, ...] = ()  # where the second model's batch was opened: those that it ran with
+    # what quantization cost, where the second model is the first with less precision: there are no rows then
     loss: QuantizationLoss | None = None
 
     if not TYPE_CHECKING:  # a type checker would take it for any attribute
@@ -352,7 +319,10 @@ def render(report: VerifyReport) -> list[Line | Grid]:
         parts.insert(0, line((report.disagreement, "yellow")))
     short = ShortNames((row.name for row in report.rows), NAME_WIDTH - 2)
     parts.append(_table("outputs", report.outputs, short))
-    worst = sorted((row for row in report.interiors if row.difference is None or row.excess), key=_badness)[:WORST]
+    worst = sorted(
+        (row for row in report.interiors if row.difference is None or row.excess),
+        key=lambda row: (-row.verdict.rank, -row.excess),
+    )[:WORST]
     if worst and not report.ok:
         parts.append(
             _table(f"inner values, the worst first: {len(worst)} of {len(report.interiors)} compared", worst, short)
@@ -450,10 +420,6 @@ def _number(difference: Difference | None, kind: Kind) -> str:
         return "0"
     number = difference.of(kind)
     return {Kind.REAL: f"{number:.1e}", Kind.STEPS: f"{number:.0f} LSB", Kind.EXACT: f"{100 * number:.3g} %"}[kind]
-
-
-def _badness(row: Row) -> tuple[int, float]:
-    return -row.verdict.rank, -row.excess
 
 
 def _where(row: Row, report: VerifyReport) -> str:

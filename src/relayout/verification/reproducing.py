@@ -87,21 +87,13 @@ sys.exit(0 if run("b") else 1)
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What was written.
+    """What was written."""
 
-    Args:
-        directory: where.
-        nodes: how many nodes of the second model are in it.
-        whole: the nodes since the last values that agree did not fail alone, so that all that leads there is in it.
-        value: the value that diverges, by the source's name.
-        made_by: the operator of the second model that makes it.
-    """
-
-    directory: Path
-    nodes: int
-    whole: bool
-    value: str
-    made_by: str
+    directory: Path  # where
+    nodes: int  # how many nodes of the second model are in it
+    whole: bool  # the nodes since the last values that agree did not fail alone, so that all that leads there is in it
+    value: str  # the value that diverges, by the source's name
+    made_by: str  # the operator of the second model that makes it
 
 
 def reproduce(

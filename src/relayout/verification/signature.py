@@ -12,7 +12,7 @@ import numpy as np
 from relayout.errors import ReadError, RelayoutError
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.writer import to_bytes
-from relayout.formats.tflite.importing.cutting import cut
+from relayout.formats.tflite.importing.importer import cut
 from relayout.formats.tflite.provenance import Provenance
 from relayout.verification.litert import FileSide, LiteRTSide
 from relayout.verification.litert_runtime import DEFAULT, OPTIMIZED, is_quantized, quantization_arguments

@@ -58,10 +58,6 @@ class _Old:
         self.drop(*values)
         self.node.attribute.extend(helper.make_attribute(name, value) for name, value in values.items())
 
-    def has_output(self, slot: int) -> bool:
-        """Return whether the node gives a result besides its first."""
-        return len(self.node.output) > slot and bool(self.node.output[slot])
-
     def constant(self, slot: int, what: str) -> np.ndarray[Any, Any]:
         """Return the numbers of an operand."""
         tensor = self.raising.constants.get(self.node.input[slot]) if slot < len(self.node.input) else None
@@ -241,11 +237,9 @@ def _ranks(proto: onnx.ModelProto) -> dict[str, int]:
 
 
 def _batch_normalization(old: _Old) -> None:
-    if not old.attribute("is_test", 0):
-        raise _CannotRaiseError("is_test 0: it trains")
-    if any(old.has_output(slot) for slot in range(1, 5)):
+    _dropout(old)
+    if any(old.node.output[1:5]):
         raise _CannotRaiseError("more than one output")
-    old.drop("is_test")
 
 
 def _broadcast(old: _Old) -> None:

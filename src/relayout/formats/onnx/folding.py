@@ -24,29 +24,26 @@ MOST_GROWTH = 1 << 20  # bytes by which results of larger operands may make the 
 PART = 4  # nodes that are computed one after another may make the file larger by this part of the model's constants
 MOST_TOGETHER = 4096  # nodes that are computed for one result: a table has a few dozen
 GROWN = "relayout.grown"  # key of a model's `meta`: by how many bytes they did
-COMPUTED = frozenset(
-    [
-        *["Abs", "Add", "Ceil", "Clip", "Cos", "Div", "Equal", "Erf", "Exp", "Floor", "Greater", "Less", "Log", "Max"],
-        *["Mean", "Min", "Mul", "Neg", "Not", "Pow", "Reciprocal", "Relu", "Round", "Sigmoid", "Sign", "Sin"],
-        *["Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh", "Where", "Cast"],
-        *["ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum", "ReduceSumSquare"],
-        *["BatchNormalization", "LayerNormalization", "LpNormalization"],
-        *["Gemm", "MatMul", "Concat", "Gather", "Slice", "Split", "Trilu", "QuantizeLinear"],
-    ]
-)
+_NAMES = """
+    Abs Add BatchNormalization Cast Ceil Clip Concat Cos Div Equal Erf Exp Floor Gather Gemm Greater LayerNormalization
+    Less Log LpNormalization MatMul Max Mean Min Mul Neg Not Pow QuantizeLinear Reciprocal ReduceL1 ReduceL2 ReduceMax
+    ReduceMean ReduceMin ReduceSum ReduceSumSquare Relu Round Sigmoid Sign Sin Slice Softmax Softplus Split Sqrt Sub Sum
+    Tanh Trilu Where
+"""
+COMPUTED = frozenset(_NAMES.split())
 """Operators of weights of any size that are computed: those whose reference takes no longer than numpy does."""
 NARROW = VIEWS | {"Cast"}
 """Operators whose results need not be stored: kernels read the constant before a Cast, and views of constants are
 re-laid as they are written."""
 _NAMES = """
-    DequantizeLinear QuantizeLinear RandomNormal RandomUniform RandomNormalLike RandomUniformLike Bernoulli
-    Multinomial Dropout If Loop Scan SequenceMap
+    Bernoulli DequantizeLinear Dropout If Loop Multinomial QuantizeLinear RandomNormal RandomNormalLike RandomUniform
+    RandomUniformLike Scan SequenceMap
 """
 KEPT = frozenset(_NAMES.split())
 """Operators that are never computed here: what is read of them is their form, or each run gives something else."""
 _NAMES = """
-    ConstantOfShape Expand Tile Range Pad Resize Upsample OneHot EyeLike MelWeightMatrix HannWindow HammingWindow
-    BlackmanWindow CenterCropPad AffineGrid Col2Im DFT
+    AffineGrid BlackmanWindow CenterCropPad Col2Im ConstantOfShape DFT Expand EyeLike HammingWindow HannWindow
+    MelWeightMatrix OneHot Pad Range Resize Tile Upsample
 """
 GROWING = frozenset(_NAMES.split())
 """Operators whose results can be larger than their operands, also where shape inference does not know their extents:
@@ -120,12 +117,9 @@ def _are_worth_it(nodes: Collection[ir.Node]) -> bool:
     """
     if all(node.op_type in NARROW for node in nodes):
         return False
-    return any(node.op_type not in COMPUTED and node.op_type not in VIEWS for node in nodes) or any(map(_grows, nodes))
-
-
-def _grows(node: ir.Node) -> bool:
-    """Return whether a node makes more bytes than it reads."""
-    return _sum_of_bytes(node.outputs) > _sum_of_bytes(node.inputs)
+    return any(node.op_type not in COMPUTED and node.op_type not in VIEWS for node in nodes) or any(
+        _sum_of_bytes(node.outputs) > _sum_of_bytes(node.inputs) for node in nodes
+    )
 
 
 def _constant_nodes(graph: ir.Graph) -> dict[ir.Node, None]:

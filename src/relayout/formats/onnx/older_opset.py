@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -124,8 +125,7 @@ def _layer_normalization(steps: OlderSteps) -> None:
     if value is None or value.shape is None:
         raise NewerError("an unknown rank, from opset 17 on")
     rank = len(value.shape)
-    axes = list(range(node.attributes.get_int("axis", -1) % rank, rank))
-    axes = [axis - rank for axis in axes]
+    axes = [axis - rank for axis in range(node.attributes.get_int("axis", -1) % rank, rank)]
 
     def mean(each: ir.Value | None) -> ir.Value:
         if steps.older.opset >= 18:
@@ -313,14 +313,16 @@ def to_older_opset(
     Raises:
         LayoutError: operators that need a newer one: all of them, each with the reason and how many.
     """
-    rewriting = _Rewriting(model, opset)
+    older, current, refused = OlderModel(model, opset), model.opset_imports.get("", opset), Counter[str]()
     for owner in owners_of(model):
-        rewriting.older.owner = owner
+        older.owner = owner
         for node in list(all_nodes(owner)):
-            if node.domain in ("", "ai.onnx"):
-                rewriting.node(node)
-    if rewriting.refused:
-        listed = [f"{what} ×{count}" for what, count in rewriting.refused.items()]
+            try:
+                _rewrite(older, current, node)
+            except NewerError as newer:
+                refused[f"{node.op_type} ({newer})"] += 1
+    if refused:
+        listed = [f"{what} ×{count}" for what, count in refused.items()]
         more = f"; and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
         raise LayoutError(f"--opset {opset}: a newer one is needed for {'; '.join(listed[:MOST_NAMED])}{more}")
     for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
@@ -328,43 +330,32 @@ def to_older_opset(
     model.ir_version = max(IR_VERSIONS[opset], WITH_FUNCTIONS if model.functions else 0)
 
 
-class _Rewriting:
-    def __init__(self, model: ir.Model, opset: int) -> None:
-        self.older, self.current = OlderModel(model, opset), model.opset_imports.get("", opset)
-        self.refused: dict[str, int] = {}
-
-    def node(self, node: ir.Node) -> None:
-        """Rewrite one node, or note why it cannot be."""
-        try:
-            self._rewrite(node)
-        except NewerError as newer:
-            reason = f"{node.op_type} ({newer})"
-            self.refused[reason] = self.refused.get(reason, 0) + 1
-
-    def _rewrite(self, node: ir.Node) -> None:
-        now = schema_of(node, self.current)
-        then = schema_of(node, self.older.opset)
-        if now is None or (then is not None and then.since_version == now.since_version and node.op_type not in ROWS):
-            return
-        if then is None:
-            if node.op_type not in DEFINITIONS:
-                raise NewerError(f"from opset {first_version(node.op_type)} on")
-            DEFINITIONS[node.op_type](OlderSteps(self.older, node))
-            return
-        if (row := ROWS.get(node.op_type)) is not None:
-            row(self.older, node)
-        for name, attribute in list(node.attributes.items()):
-            if name in then.attributes:
-                continue
-            if not is_default(now, name, attribute):
-                since = first_version_with(node.op_type, name)
-                raise NewerError(f"{name} {str(attribute.value)[:40]}, from opset {since} on")
-            del node.attributes[name]
-        if len(node.inputs) < then.min_input or any(value is None for value in node.inputs[: then.min_input]):
-            raise NewerError("an absent operand")
-        if len(node.inputs) > then.max_input:
-            raise NewerError(f"{len(node.inputs)} operands, where opset {self.older.opset} has {then.max_input}")
-        _hold_types(node, then)
+def _rewrite(older: OlderModel, current: int, node: ir.Node) -> None:
+    """Write a node of one opset as an older one has it."""
+    if node.domain not in ("", "ai.onnx"):
+        return
+    now, then = schema_of(node, current), schema_of(node, older.opset)
+    if now is None or (then is not None and then.since_version == now.since_version and node.op_type not in ROWS):
+        return
+    if then is None:
+        if node.op_type not in DEFINITIONS:
+            raise NewerError(f"from opset {first_version(node.op_type)} on")
+        DEFINITIONS[node.op_type](OlderSteps(older, node))
+        return
+    if (row := ROWS.get(node.op_type)) is not None:
+        row(older, node)
+    for name, attribute in list(node.attributes.items()):
+        if name in then.attributes:
+            continue
+        if not is_default(now, name, attribute):
+            since = first_version_with(node.op_type, name)
+            raise NewerError(f"{name} {str(attribute.value)[:40]}, from opset {since} on")
+        del node.attributes[name]
+    if len(node.inputs) < then.min_input or any(value is None for value in node.inputs[: then.min_input]):
+        raise NewerError("an absent operand")
+    if len(node.inputs) > then.max_input:
+        raise NewerError(f"{len(node.inputs)} operands, where opset {older.opset} has {then.max_input}")
+    _hold_types(node, then)
 
 
 def _hold_types(node: ir.Node, schema: Any) -> None:

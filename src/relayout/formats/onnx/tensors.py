@@ -110,8 +110,9 @@ class DataFiles:
     def _file(self, location: str, where: str) -> StoredFile:
         if location in self._open:
             return self._open[location]
-        parts = PureWindowsPath(location).parts
-        if not parts or ".." in parts or "\0" in location or _absolute(location):
+        windows = PureWindowsPath(location)
+        is_absolute = PurePosixPath(location).is_absolute() or windows.drive or windows.root
+        if not windows.parts or ".." in windows.parts or "\0" in location or is_absolute:
             raise ReadError(f"'{location}' is not a path inside the model's directory", where=where)
         for directory in self._directories:
             if os.path.lexists(directory / location):
@@ -122,11 +123,6 @@ class DataFiles:
             where=where,
             hint="put it beside the model, under this name",
         )
-
-
-def _absolute(location: str) -> bool:
-    windows = PureWindowsPath(location)
-    return bool(PurePosixPath(location).is_absolute() or windows.drive or windows.root)
 
 
 def _open(directory: Path, location: str, where: str) -> StoredFile:

@@ -26,12 +26,12 @@ from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import MAX_RANK, Operator, Subgraph, Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
-from relayout.formats.tflite.importing.contents import element
 from relayout.formats.tflite.importing.emission import options_of
+from relayout.formats.tflite.importing.extents import element
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.control import NodeBody, carried_operands, hand_over
-from relayout.formats.tflite.importing.operators.lists import padded
 from relayout.formats.tflite.importing.operators.slicing import squeeze
+from relayout.formats.tflite.importing.operators.tensorflow import padded
 from relayout.formats.tflite.importing.program import Given
 from relayout.formats.tflite.importing.tensors import Flow, array
 from relayout.light_dataclass import dataclass

@@ -15,8 +15,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Subgraph
 from relayout.formats.tflite.exporting import attention_definitions, standard_definitions
 from relayout.formats.tflite.exporting.registry import modules
-from relayout.formats.tflite.importing.marking import gives_others_for_integers
-from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operation import Operation, gives_others_for_integers
 from relayout.formats.tflite.spelled_out import ASSIGN, DOMAIN, READ, RESTORABLE, RESTORABLE_CUSTOM
 from relayout.graph.domains import MICROSOFT
 from relayout.lowering.conditions import DEPTH_FIRST, NO_DILATIONS, NO_INDICES

@@ -14,8 +14,8 @@ from relayout.formats.tflite.container.model import Operator, Tensor
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.operators.convolution import vector, widened_from
 from relayout.formats.tflite.importing.operators.elementwise import require_prelu
-from relayout.formats.tflite.importing.operators.weights import vector, widened_from
 from relayout.formats.tflite.importing.tensors import array, dequantized
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 from relayout.graph.domains import CONVOLUTION

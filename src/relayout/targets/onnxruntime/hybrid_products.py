@@ -20,8 +20,12 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.matrix import fully_connected_rows, hand_over_rows, matrix_product
-from relayout.formats.tflite.importing.operators.weights import weights_in_blocks
+from relayout.formats.tflite.importing.operators.convolution import (
+    fully_connected_rows,
+    hand_over_rows,
+    matrix_product,
+    weights_in_blocks,
+)
 from relayout.formats.tflite.importing.program import Program
 from relayout.formats.tflite.importing.tensors import FEW_BITS, array
 

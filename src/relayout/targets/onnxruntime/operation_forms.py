@@ -11,7 +11,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import dims
-from relayout.formats.tflite.importing.contents import contents
+from relayout.formats.tflite.importing.extents import contents
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, FoldingOperation, Operation
 from relayout.formats.tflite.importing.operators.shape import tiled_dims
 from relayout.graph.domains import RESIZE

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.importing.builder import Dim, dims
-from relayout.formats.tflite.importing.contents import contents
+from relayout.formats.tflite.importing.extents import contents
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.convolution import border, require_transpose_conv
 from relayout.formats.tflite.importing.tensors import array

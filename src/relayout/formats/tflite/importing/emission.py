@@ -13,8 +13,7 @@ from relayout.formats.flatbuffer import Table, empty_table
 from relayout.formats.tflite.container.model import MAX_NAME, Operator, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
 from relayout.formats.tflite.importing.builder import Builder, Dim, Dims, broadcast, dims
-from relayout.formats.tflite.importing.contents import contents
-from relayout.formats.tflite.importing.extents import divided, product, shifted, times, total
+from relayout.formats.tflite.importing.extents import contents, divided, product, shifted, times, total
 from relayout.formats.tflite.importing.registry import Entry, Unsupported, entry_of
 from relayout.formats.tflite.importing.tensors import Tensors
 from relayout.layout import perm as perms
@@ -337,6 +336,13 @@ class Emission:
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
         """A Cast, or the value itself if it has the type."""
         return value if value.dtype == dtype else self.emit("Cast", [value], dtype=dtype, to=dtype)
+
+    def fixed(self, extents: Sequence[Dim], unknown: str) -> list[int]:
+        """Extents that are all known; where some are not, the operator is unsupported for this reason."""
+        known = [extent for extent in extents if isinstance(extent, int)]
+        if len(known) != len(extents):
+            raise Unsupported(unknown)
+        return known
 
     def out_dims(self, known: Sequence[Dim], i: int = 0) -> Dims:
         """The shape of result i: what is known from the operands, else what the file says, else a name."""

@@ -19,7 +19,7 @@ from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS, TensorTyp
 from relayout.formats.tflite.container.loading import dense
 from relayout.formats.tflite.container.model import MAX_NAME, Model, Operator, Quantization, Subgraph, Tensor, texts
 from relayout.formats.tflite.importing.builder import Builder, Dims, dims
-from relayout.formats.tflite.importing.contents import constant_elements
+from relayout.formats.tflite.importing.extents import constant_elements
 from relayout.formats.tflite.importing.registry import Unsupported, entry_of
 from relayout.formats.tflite.importing.variables import Handle
 from relayout.formats.tflite.importing.window import Border

@@ -1,27 +1,112 @@
-"""Convolutions, and transposed ones.
+"""Convolutions, transposed ones and matrix products, and their weights.
 
 TFLite stores activations as `n h w c`, kernels as `o h w i`; ONNX wants channels first in both.
 """
 
-from __future__ import annotations
-
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
-from relayout.formats.tflite.container.enums import Padding, TensorType
-from relayout.formats.tflite.importing.builder import Dim, dims
-from relayout.formats.tflite.importing.contents import contents
-from relayout.formats.tflite.importing.extents import shifted, times
+from relayout.formats.tflite.container.enums import FullyConnectedOptionsWeightsFormat, Padding, TensorType
+from relayout.formats.tflite.container.model import Tensor
+from relayout.formats.tflite.importing.builder import Dim, broadcast, dims
+from relayout.formats.tflite.importing.extents import contents, divided, product, shifted, times
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.pooling import bordered, unbordered
-from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
+from relayout.formats.tflite.importing.tensors import array, literal
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_FIRST_3D, TO_LAST, TO_LAST_3D, slid
+from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, SYMMETRIC
 from relayout.graph.domains import CONVOLUTION
 from relayout.layout import perm as perms
+
+# Weights whose element type is not that of the data beside them.
+
+_FLOATS = (TensorType.FLOAT32, TensorType.FLOAT16)
+_MISREAD = {  # types of data and weights -> why nobody means what their product would be
+    (TensorType.UINT8, TensorType.INT8): "UINT8 data beside INT8 weights, which the kernel reads as unsigned",
+    (TensorType.INT8, TensorType.UINT8): "INT8 data beside UINT8 weights, for which there is no kernel",
+}
+
+
+def weights(op: Operation, i: int, data: int, perm: Sequence[int] | None = None) -> ir.Value:
+    """The real numbers of operand i as operand `data` meets them, with the axes in another order if `perm` is given.
+
+    1. Beside real numbers, weights of half precision are widened, and bytes are integers with a sign around 0, whatever
+       the file calls them: so the first converters wrote them, and so the kernels read them.
+    2. A scale for each block of a row is DequantizeLinear's `block_size`.
+    """
+    tensor, other = op.input(i), op.input(data).stated
+    if tensor.blocks is not None:
+        return weights_in_blocks(op, tensor, tensor.blocks.size, perm)
+    if (other, tensor.stated) in _MISREAD:
+        raise Unsupported(_MISREAD[other, tensor.stated])
+    if other == TensorType.FLOAT32 and tensor.type == TensorType.FLOAT16:
+        return op.cast(op.real(i, perm), ir.DataType.FLOAT)
+    if other in _FLOATS and tensor.type == TensorType.UINT8:
+        return _signed(op, i, perm)
+    return op.real(i, perm)
+
+
+def weights_in_blocks(
+    op: Operation,  # the operator that reads it
+    tensor: Tensor,  # the matrix
+    size: int,  # columns of a block
+    perm: Sequence[int] | None,  # the order of axes in which it is wanted
+    *,
+    zeros: bool = True,  # whether zero points are named, which are all 0
+) -> ir.Value:
+    """Return the real numbers of a constant matrix, with a scale for each block of so many columns."""
+    integers, scales = op.tensors.blockwise(tensor, size)
+    name, perm = op.tensors.hint(tensor, "dequantized"), (0, 1) if perm is None else perm
+    if op.tensors.dequantize:
+        real = ir.LazyTensor(
+            lambda: ir.Tensor(integers.numpy().astype(np.float32) * np.repeat(scales, size, 1)),
+            ir.DataType.FLOAT,
+            ir.Shape(tensor.shape),
+        )
+        return op.transpose(op.builder.initializer(name, real), perm)
+    values = [op.builder.initializer(op.tensors.names[tensor.index], integers)]
+    values.append(op.builder.array(op.tensors.hint(tensor, "scale"), scales))
+    if zeros:
+        zero = np.zeros(scales.shape, integers.dtype.numpy())
+        values.append(op.builder.initializer(op.tensors.hint(tensor, "zero_point"), ir.Tensor(zero, integers.dtype)))
+    moved = [value if tuple(perm) == (0, 1) else op.transpose(value, perm) for value in values]
+    return op.emit("DequantizeLinear", moved, name=name, axis=list(perm).index(1), block_size=size)
+
+
+def _signed(op: Operation, i: int, perm: Sequence[int] | None) -> ir.Value:
+    tensor = op.input(i)
+    quantization = tensor.quantization
+    if quantization is None or not op.is_constant(i):
+        raise Unsupported("weights of 8 bits without a sign that have no scale or are computed")
+    value = op.builder.initializer(op.tensors.hint(tensor, "signed"), literal(tensor, ir.DataType.INT8))
+    value = value if perm is None else op.transpose(value, perm)
+    axis = quantization.axis if perm is None else list(perm).index(quantization.axis)
+    around_zero = quantization._replace(zero_point=np.zeros_like(quantization.zero_point))
+    return op.real_constant(tensor, around_zero, value, axis if quantization.per_channel else None)
+
+
+def widened_from(op: Operation, tensor: Tensor) -> Tensor:
+    """Return the constant of half precision that a tensor was widened from; else the tensor itself."""
+    producer = op.tensors.flow.producer(tensor.index)
+    if producer is None or producer.name != "DEQUANTIZE" or len(producer.inputs) != 1:
+        return tensor
+    narrow = op.tensors.subgraph.tensors[producer.inputs[0]]
+    return narrow if narrow.type == TensorType.FLOAT16 and narrow.data is not None else tensor
+
+
+def vector(tensor: Tensor) -> npt.NDArray[np.float32]:
+    """A constant's elements, one after the other."""
+    return array(tensor).reshape(-1).astype(np.float32)
+
+
+# Convolutions.
 
 
 def convolved(
@@ -37,9 +122,7 @@ def convolved(
     options, shape = op.options, perms.permute(first, dims(op.stored(0)))
     n, _, *spatial = shape
     o, _, *extents = dims(kernel)
-    window = [k for k in extents if isinstance(k, int)]
-    if len(window) != len(extents):
-        raise Unsupported("a kernel of unknown size")
+    window = op.fixed(extents, "a kernel of unknown size")
     same = options.padding == Padding.SAME
     known: list[Dim] = [slid(e, k, s, d, same) for e, k, s, d in zip(spatial, window, strides, dilations, strict=True)]
     if (around := unbordered(op, window, dilations)) is None:
@@ -288,3 +371,118 @@ def conv_3d_transpose(op: Operation) -> None:
     strides = [options.stride_d, options.stride_h, options.stride_w]
     dilations = [options.dilation_d_factor, options.dilation_h_factor, options.dilation_w_factor]
     _emit(op, kernel, strides, dilations, TO_FIRST_3D, TO_LAST_3D)
+
+
+# Matrix products.
+
+
+class Rows(NamedTuple):
+    """The data of a FULLY_CONNECTED: so many rows of so many columns, times weights `units columns`."""
+
+    data: ir.Value
+    rows: Dim
+    columns: int
+    units: int
+
+    def matrix(self, op: Operation) -> ir.Value:
+        """Return the data as `rows columns`."""
+        wanted = (self.rows, self.columns)
+        return self.data if dims(self.data) == wanted else op.reshape(self.data, wanted)
+
+    def keeps_rank(self, op: Operation) -> bool:
+        """Tell whether the result has the data's leading axes and the data is rows along its last one."""
+        return bool(op.options.keep_num_dims) and dims(self.data)[-1] == self.columns
+
+    def several_are_open(self, op: Operation) -> bool:
+        """Tell whether no Reshape can name the data's extents. (A MatMul takes no data of 16 bits.)"""
+        open_ = sum(not isinstance(d, int) for d in dims(self.data))
+        return open_ > 1 and op.input(0).type != TensorType.INT16
+
+
+def fully_connected_rows(op: Operation) -> Rows:
+    """Return the rows of a FULLY_CONNECTED: what the operand's elements make, whatever its rank."""
+    if op.options.weights_format != FullyConnectedOptionsWeightsFormat.DEFAULT:
+        raise Unsupported("shuffled weights")
+    op.require_rank(1, 2)
+    x, (units, columns) = op.stored(0), op.extents(1)
+    shape = dims(x)
+    if not isinstance(columns, int) or columns == 0 or not isinstance(units, int):
+        raise ReadError(f"{columns} columns", where=op.place)
+    fixed = [d for d in shape if isinstance(d, int)]
+    if len(fixed) == len(shape) and math.prod(fixed) % columns:
+        raise ReadError(f"shape {list(shape)} does not make rows of {columns}", where=op.place)
+    rows = shape[0] if len(shape) == 2 and shape[1] == columns else divided(product(shape), columns)
+    return Rows(x, rows, columns, units)
+
+
+@operator("FULLY_CONNECTED", options="FullyConnectedOptions")
+def fully_connected(op: Operation) -> None:
+    """Gemm with the weights as they are, `units columns`, between the Reshapes that other ranks need.
+
+    Weights with a scale for each block are a MatMul's. With `keep_num_dims` the data's leading axes come back. Data of
+    16 bits is never a MatMul's: ONNX Runtime 1.32 takes 8 bits of it beside weights of 8 bits whose columns lie
+    innermost.
+    """
+    found, by_blocks = fully_connected_rows(op), op.input(1).blocks is not None
+    if found.keeps_rank(op) and (found.several_are_open(op) or by_blocks):
+        matrix_product(op, op.real(0), weights(op, 1, 0, (1, 0)), found.units)
+        return
+    x, bias = found.matrix(op), op.bias(2, 0, 1)
+    if by_blocks:
+        y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))])
+        y = y if bias is None else op.each("Add", y, bias)
+    else:
+        kernel = weights(op, 1, 0)
+        node, is_rounded = (
+            kernel.producer(),
+            (op.input(0).type, op.input(1).type) == (TensorType.FLOAT32, TensorType.INT8),
+        )
+        if op.program.multiplies_reals and is_rounded and node is not None and node.op_type == "DequantizeLinear":
+            # The product rounds its data, and does not stay one by itself.
+            node.metadata_props[ROUNDED] = ASYMMETRIC if op.options.asymmetric_quantize_inputs else SYMMETRIC
+        y = op.emit("Gemm", [op.dequantize(0, x), kernel, bias], transB=1)
+    hand_over_rows(op, found, y)
+
+
+def hand_over_rows(op: Operation, found: Rows, y: ir.Value) -> None:
+    """Hand over the real numbers `rows units` as the result, in its shape."""
+    options, shape = op.options, dims(found.data)
+    y = op.quantize(y, fused=options.fused_activation_function)
+    final = op.out_dims((*shape[:-1], found.units) if options.keep_num_dims else (found.rows, found.units))
+    if sum(not isinstance(d, int) for d in final) > 1:  # the operand's leading extents
+        leading = op.emit("Shape", [op.stored(0)], start=0, end=len(final) - 1)
+        target = op.emit("Concat", [leading, op.ints([d for d in final[-1:] if isinstance(d, int)], "units")], axis=0)
+        op.result_stored(op.emit("Reshape", [y, target], final, allowzero=1))
+        return
+    op.result_stored(y if final == dims(y) else op.reshape(y, final))
+
+
+def matrix_product(op: Operation, x: ir.Value, kernel: ir.Value, units: int) -> None:
+    """Hand over a MatMul with weights `columns units`, where a Reshape would have to know several dimensions."""
+    bias = op.bias(2, 0, 1)
+    y = op.emit("MatMul", [x, kernel])
+    op.result(y if bias is None else op.each("Add", y, bias), fused=op.options.fused_activation_function)
+
+
+@operator("BATCH_MATMUL", options="BatchMatMulOptions")
+def batch_matmul(op: Operation) -> None:
+    """MatMul; an adjoint operand is transposed first. Of two adjoint matrices Gemm is the product as they lie."""
+    plain = op.output().type == TensorType.INT32  # of bytes: the sums of products as they are
+    ranks = [len(dims(op.stored(place))) for place in (0, 1)]
+    if op.options.adj_x and op.options.adj_y and ranks == [2, 2] and not plain:
+        a, b = op.real(0), op.real(1)
+        op.result(op.emit("Gemm", [a, b], op.out_dims((dims(a)[1], dims(b)[0])), transA=1, transB=1))
+        return
+
+    def operand(i: int, adjoint: bool) -> ir.Value:
+        rank = len(dims(op.stored(i)))
+        if rank < 2:
+            raise ReadError(f"operand {i} is no matrix", where=op.place)
+        swapped = (*range(rank - 2), rank - 1, rank - 2)
+        if plain:
+            return op.transpose(op.whole(i), swapped) if adjoint else op.whole(i)
+        return op.real(i, swapped if adjoint else None)
+
+    a, b = operand(0, op.options.adj_x), operand(1, op.options.adj_y)
+    shape = (*broadcast(dims(a)[:-2], dims(b)[:-2]), dims(a)[-2], dims(b)[-1])
+    op.result(op.emit("MatMul", [a, b], op.out_dims(shape)))

@@ -282,9 +282,8 @@ def combined_non_max_suppression(op: Operation) -> None:
     op.require_rank(0, 4)
     op.require_rank(1, 3)
     boxes, scores = op.real(0), op.transpose(op.real(1), [0, 2, 1])
-    batch, classes, count = dims(scores)
-    if not isinstance(classes, int):
-        raise Unsupported("an unknown number of classes")
+    batch, _, count = dims(scores)
+    (classes,) = op.fixed(dims(scores)[1:2], "an unknown number of classes")
     if dims(boxes)[2] not in (1, classes) or dims(boxes)[3] != 4:
         raise ReadError(f"boxes of shape {list(dims(boxes))} for {classes} classes", where=op.place)
     each, whole = dims(boxes)[2] != 1, product((classes, count))

@@ -13,6 +13,7 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.operators.convolution import weights
 from relayout.formats.tflite.importing.operators.recurrent import (
     SWAPPED,
     activated,
@@ -34,7 +35,6 @@ from relayout.formats.tflite.importing.operators.recurrent import (
 )
 from relayout.formats.tflite.importing.operators.shape import CELL, FORGET, INPUT, OUTPUT, Unlimited
 from relayout.formats.tflite.importing.operators.slicing import divided, joined, squeeze
-from relayout.formats.tflite.importing.operators.weights import weights
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 
 _LAYER_NORM_FLOOR = 1e-8

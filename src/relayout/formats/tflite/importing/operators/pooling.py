@@ -10,9 +10,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
-from relayout.formats.tflite.importing.marking import is_mixed
-from relayout.formats.tflite.importing.operation import BYTES_ONLY, MOVABLE, Operation
-from relayout.formats.tflite.importing.operators.elementwise import rounded_away
+from relayout.formats.tflite.importing.operation import BYTES_ONLY, MOVABLE, Operation, is_mixed
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.importing.window import TO_LAST, Border, is_open, left_to_the_runtime, pads, slid
 
@@ -196,7 +194,9 @@ def average_pool_2d(op: Operation) -> None:
         if fused:
             raise Unsupported("an activation on integers without a scale, for which the kernel takes 0")
         mean = average(op, Sliding.of(op), lambda x: op.cast(x, ir.DataType.FLOAT))
-        op.result_whole(op.transpose(rounded_away(op, mean), TO_LAST))
+        # Halves are rounded away from zero, where Round takes them to the even integer.
+        up = op.each("Floor", op.each("Add", op.each("Abs", mean), op.number(0.5, mean, "half")))
+        op.result_whole(op.transpose(op.each("Mul", up, op.each("Sign", mean)), TO_LAST))
         return
     op.result_alike(average(op, Sliding.of(op), partial(op.dequantize, 0)), TO_LAST, fused)
 

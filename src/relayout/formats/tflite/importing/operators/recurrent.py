@@ -1,7 +1,5 @@
 """Recurrent networks: how state comes in and goes out, steps in a row, and networks without gates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +9,9 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import Dims, dims
-from relayout.formats.tflite.importing.marking import options_to_say
-from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operation import Operation, options_to_say
+from relayout.formats.tflite.importing.operators.convolution import weights, widened_from
 from relayout.formats.tflite.importing.operators.slicing import joined, squeeze, unsqueeze
-from relayout.formats.tflite.importing.operators.weights import weights, widened_from
 from relayout.formats.tflite.importing.registry import Unsupported, operator
 from relayout.formats.tflite.spelled_out import BUILTIN, Builtin, Operand
 

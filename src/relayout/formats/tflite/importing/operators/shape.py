@@ -12,8 +12,7 @@ import onnx_ir as ir
 from relayout import layout
 from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, Dims, broadcast, dims
-from relayout.formats.tflite.importing.contents import contents, element
-from relayout.formats.tflite.importing.extents import divided, product, times
+from relayout.formats.tflite.importing.extents import contents, divided, element, product, times
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import extents_of, joined, result_extents, squeeze, unsqueeze
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, each_operator, operator

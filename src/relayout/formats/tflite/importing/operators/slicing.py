@@ -10,9 +10,8 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import MirrorPadMode, TensorType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
-from relayout.formats.tflite.importing.contents import contents
+from relayout.formats.tflite.importing.extents import contents, shifted
 from relayout.formats.tflite.importing.extents import divided as quotient
-from relayout.formats.tflite.importing.extents import shifted
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
 from relayout.formats.tflite.importing.window import Border
@@ -192,11 +191,9 @@ def mirror_pad(op: Operation) -> None:
 
 def bordered_to(op: Operation, x: ir.Value, axis: int, extent: int) -> ir.Value:
     """So many elements along an axis: the rest is cut off, or zeros come behind."""
-    have = dims(x)[axis]
-    if have == extent:
+    if dims(x)[axis] == extent:
         return x
-    if not isinstance(have, int):
-        raise Unsupported("unknown dimensions, to be cut or filled to known ones")
+    (have,) = op.fixed(dims(x)[axis : axis + 1], "unknown dimensions, to be cut or filled to known ones")
     if have > extent:
         return cut(op, x, [0], [extent], [axis])
     amounts = [0] * (2 * len(dims(x)))

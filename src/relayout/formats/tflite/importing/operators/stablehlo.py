@@ -11,10 +11,10 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
-from relayout.formats.tflite.importing.operators.blocks import bordered, fitting, interleave, overwritten
 from relayout.formats.tflite.importing.operators.control import carried_operands, hand_over
-from relayout.formats.tflite.importing.operators.elementwise import unary_of_reals
+from relayout.formats.tflite.importing.operators.elementwise import shifted_bits, unary_of_reals
 from relayout.formats.tflite.importing.operators.gathering import chosen, counted
+from relayout.formats.tflite.importing.operators.resize import bordered, fitting, interleave, overwritten
 from relayout.formats.tflite.importing.operators.shape import regrouped, scalar
 from relayout.formats.tflite.importing.operators.slicing import FIRST, LAST, cut, joined
 from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
@@ -48,10 +48,7 @@ def distinct_axes(values: Sequence[int], rank: int, op: Operation) -> list[int]:
 
 def fixed(op: Operation, shape: Sequence[Dim]) -> list[int]:
     """A shape all of whose extents are known."""
-    known = [d for d in shape if isinstance(d, int)]
-    if len(known) != len(shape):
-        raise Unsupported("unknown dimensions, where StableHLO has none")
-    return known
+    return op.fixed(shape, "unknown dimensions, where StableHLO has none")
 
 
 @operator("STABLEHLO_RESHAPE")
@@ -342,11 +339,7 @@ def select(op: Operation) -> None:
 @operator("STABLEHLO_SHIFT_LEFT")
 def shift_left(op: Operation) -> None:
     """BitShift of the same bits without a sign."""
-    x, count = op.raw(0), op.raw(1)
-    dtype = x.dtype or ir.DataType.INT32
-    wide = ir.DataType.UINT64 if dtype in (ir.DataType.INT64, ir.DataType.UINT64) else ir.DataType.UINT32
-    y = op.emit("BitShift", [op.cast(x, wide), op.cast(count, wide)], direction="LEFT")
-    op.result_stored(op.cast(y, dtype))
+    op.result_stored(shifted_bits(op, op.raw(0), op.raw(1), "LEFT"))
 
 
 @operator("STABLEHLO_COMPOSITE", options="StableHLOCompositeOptions")

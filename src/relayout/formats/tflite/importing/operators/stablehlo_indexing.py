@@ -15,8 +15,8 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.blocks import bordered, interleave, reduce_windows
 from relayout.formats.tflite.importing.operators.reduction import top_elements
+from relayout.formats.tflite.importing.operators.resize import bordered, interleave, reduce_windows
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import cut, squeeze, unsqueeze
 from relayout.formats.tflite.importing.operators.stablehlo import distinct_axes, fixed, listed, ordered, per_axis

@@ -13,15 +13,19 @@ from relayout.errors import ReadError
 from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.nodedef import NodeDef
-from relayout.formats.tflite.importing.builder import Dim, dims
+from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.emission import options_of
-from relayout.formats.tflite.importing.extents import product
+from relayout.formats.tflite.importing.extents import element, product
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.bits import shifted_right
-from relayout.formats.tflite.importing.operators.blocks import bordered
 from relayout.formats.tflite.importing.operators.complexes import multiplied
-from relayout.formats.tflite.importing.operators.elementwise import rounded_to_steps, unary_of_reals
+from relayout.formats.tflite.importing.operators.elementwise import (
+    bitwise,
+    rounded_to_steps,
+    shifted_bits,
+    unary_of_reals,
+)
 from relayout.formats.tflite.importing.operators.gathering import chosen, counted, gather
+from relayout.formats.tflite.importing.operators.resize import bordered
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, joined, unsqueeze
 from relayout.formats.tflite.importing.registry import Unsupported, each_operator, entries, of_complex, operator
@@ -169,8 +173,6 @@ def _alike(op: Operation, name: str, options: dict[str, str]) -> None:
 # Operators of TensorFlow on each element by itself that TFLite does not have: they are left to the Flex delegate.
 
 _INT64 = ir.DataType.INT64
-_UINT32 = ir.DataType.UINT32
-_UINT64 = ir.DataType.UINT64
 
 
 @each_operator({"CUSTOM FlexInvert": "BitwiseNot", "CUSTOM FlexIsNan": "IsNaN"}, "{}.")
@@ -178,9 +180,7 @@ def _unary(op: Operation, op_type: str) -> None:
     op.result(op.each(op_type, op.stored(0)))
 
 
-@each_operator(_flex("BitwiseAnd BitwiseOr"), "{}, broadcast from the right.")
-def _bitwise(op: Operation, op_type: str) -> None:
-    op.result(op.each(op_type, op.stored(0), op.stored(1)))
+each_operator(_flex("BitwiseAnd BitwiseOr"), "{}, broadcast from the right.")(bitwise)
 
 
 def _count(op: Operation) -> ir.Value:
@@ -193,15 +193,13 @@ def _count(op: Operation) -> ir.Value:
 @operator("CUSTOM FlexLeftShift")
 def left_shift(op: Operation) -> None:
     """BitShift of integers without a sign; by at most all bits but one."""
-    x, count = op.stored(0), _count(op)
-    wide = _UINT64 if x.dtype in (_INT64, _UINT64) else _UINT32
-    op.result_whole(op.emit("BitShift", [op.cast(x, wide), op.cast(count, wide)], direction="LEFT"))
+    op.result(shifted_bits(op, op.stored(0), _count(op), "LEFT"))
 
 
 @operator("CUSTOM FlexRightShift")
 def right_shift(op: Operation) -> None:
     """As RIGHT_SHIFT; by at most all bits but one."""
-    op.result(shifted_right(op, op.stored(0), _count(op)))
+    op.result(shifted_bits(op, op.stored(0), _count(op), "RIGHT"))
 
 
 @operator("CUSTOM FlexIsFinite")
@@ -267,9 +265,8 @@ def _running(
     x, given = op.stored(0), attributes(op)
     (number,) = op.integers(1, 1)
     axis = op.axis(number, len(dims(x)))
-    extent = dims(x)[axis]
-    if not isinstance(extent, int):
-        raise Unsupported("unknown dimensions, along which the number of steps depends on them")
+    unknown = "unknown dimensions, along which the number of steps depends on them"
+    (extent,) = op.fixed(dims(x)[axis : axis + 1], unknown)
     back = given.number("reverse")
     none = op.number(start, x, "start")
 
@@ -325,9 +322,8 @@ def diagonal_part(op: Operation) -> None:
     numbers, x = op.integers(1, 2), op.stored(0)
     if len(dims(x)) < 2 or not numbers:
         raise ReadError(f"{op.operator.name} of rank {len(dims(x))}", where=op.place)
-    low, high, (*outer, rows, columns) = numbers[0], numbers[-1], dims(x)
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise Unsupported("unknown dimensions of a matrix, which say where its diagonal lies")
+    low, high, outer = numbers[0], numbers[-1], dims(x)[:-2]
+    rows, columns = op.fixed(dims(x)[-2:], "unknown dimensions of a matrix, which say where its diagonal lies")
     if not -rows < low <= high < columns:
         raise ReadError(f"diagonals {low} to {high} of {rows} rows and {columns} columns", where=op.place)
     if high - low >= MOST_DIAGONALS:
@@ -426,3 +422,129 @@ def dynamic_partition(op: Operation) -> None:
             continue
         here = op.each("Equal", parts, op.number(k, parts, "part"))
         op.result(op.emit("Compress", [x, here], (op.tensors.symbol(op.output(k), 0), *rest), axis=0), k)
+
+
+# TensorFlow's lists of tensors: here the tensors of their rows (see `importing/lists.py`).
+#
+# Extents of a row that nobody knows when a list is made are 0 until one is written: `zeros[n 0]` becomes `zeros[n *e]`.
+
+
+@operator("CUSTOM FlexTensorListReserve")
+def reserve(op: Operation) -> None:
+    """Expand of a zero. Operands: what is known of a row's shape, how many rows."""
+    rows, count = _number(op, 1)
+    op.result_stored(_zeros(op, rows, count))
+
+
+@operator("CUSTOM FlexEmptyTensorList")
+def empty(op: Operation) -> None:
+    """A tensor of no rows. Operands: what is known of a row's shape, the most rows, which nobody asks for."""
+    op.result_stored(_zeros(op, op.ints([0], "rows"), 0))
+
+
+_SAME = {
+    "CUSTOM FlexTensorListFromTensor": "The tensor itself, whose rows the list holds.",
+    "CUSTOM FlexTensorListStack": "The list's tensor. Operands: list, what is known of a row's shape.",
+}
+
+
+@each_operator(_SAME, "{}")
+def _same(op: Operation, _: str) -> None:
+    op.result_stored(op.stored(0))
+
+
+@operator("CUSTOM FlexTensorListSetItem")
+def set_item(op: Operation) -> None:
+    """ScatterND of one row. Operands: list, index, row."""
+    place, _ = _number(op, 1)
+    longer = attributes(op).number("resize_if_index_out_of_bounds")
+    rows = _widened(op, op.stored(0), op.stored(2), place if longer else None)
+    updates = unsqueeze(op, op.stored(2), [0])
+    op.result_stored(op.emit("ScatterND", [rows, op.emit("Unsqueeze", [place, op.ints([0])]), updates]))
+
+
+@operator("CUSTOM FlexTensorListPushBack")
+def push_back(op: Operation) -> None:
+    """Concat with one more row. Operands: list, row."""
+    rows = _widened(op, op.stored(0), op.stored(1))
+    op.result_stored(joined(op, [rows, unsqueeze(op, op.stored(1), [0])], 0))
+
+
+@operator("CUSTOM FlexTensorListPopBack")
+def pop_back(op: Operation) -> None:
+    """Slice of all rows but the last, and Gather of that. Operands: list, what is known of a row's shape."""
+    rows = op.stored(0)
+    op.result_stored(cut(op, rows, [0], [-1], [0]), 0)
+    op.result_stored(op.emit("Gather", [rows, op.number(-1, op.ints([0]), "last")], axis=0), 1)
+
+
+@operator("CUSTOM FlexTensorListGetItem")
+def get_item(op: Operation) -> None:
+    """Gather of one row. Operands: list, index, what is known of a row's shape."""
+    op.result_stored(op.emit("Gather", [op.stored(0), scalar(op, op.stored(1))], axis=0))
+
+
+@operator("CUSTOM FlexTensorListGather")
+def gather_rows(op: Operation) -> None:
+    """Gather of rows. Operands: list, indices, what is known of a row's shape."""
+    rows, indices = op.stored(0), op.stored(1)
+    op.result_stored(op.emit("Gather", [rows, indices], axis=0))
+
+
+@operator("CUSTOM FlexTensorListLength")
+def length(op: Operation) -> None:
+    """Shape."""
+    op.result_whole(op.reshape(op.emit("Shape", [op.stored(0)], start=0, end=1), ()))
+
+
+@operator("CUSTOM FlexTensorListResize")
+def resize(op: Operation) -> None:
+    """Slice and Pad to so many rows. Operands: list, how many."""
+    rows = op.stored(0)
+    wanted, count = _number(op, 1)
+    shape = (None, *dims(rows)[1:])
+    first = op.emit("Slice", [rows, op.ints([0], "first"), wanted, op.ints([0])], shape)
+    op.result_stored(padded(op, first, wanted, (count, *shape[1:])))
+
+
+def _number(op: Operation, i: int) -> tuple[ir.Value, Dim]:
+    """Operand i, one integer, as int64 in one dimension; and what is known of it."""
+    value = op.stored(i)
+    return op.reshape(op.cast(value, _INT64), (1,)), element(value)
+
+
+def _zeros(op: Operation, rows: ir.Value, count: Dim) -> ir.Value:
+    """A list of so many rows, each of which is 0."""
+    dtype, extents = op.tensors.dtype(op.output()), op.tensors.declared(op.output())[1:]
+    shape = op.ints([extent if isinstance(extent, int) else 0 for extent in extents], "row")
+    if isinstance(count, int):
+        rows = op.ints([count], "rows")
+    whole = op.emit("Concat", [rows, shape], axis=0)
+    zero = op.builder.array(op.hint("zero"), np.zeros((), dtype.numpy()))
+    return op.emit("Expand", [zero, whole], op.out_dims((count, *extents)))
+
+
+def _widened(
+    op: Operation,  # the operator
+    rows: ir.Value,  # the list
+    row: ir.Value,
+    place: ir.Value | None = None,  # an index that the list has to reach; None where it does
+) -> ir.Value:
+    """A list whose rows have a row's shape: those written before had it, or there were none."""
+    shape: Dims = (dims(rows)[0] if place is None else None, *dims(row))
+    if shape == dims(rows):
+        return rows
+    have = op.emit("Shape", [rows], start=0, end=1)
+    if place is not None:
+        have = op.emit("Max", [have, op.emit("Add", [place, op.ints([1], "one")])])
+    return padded(op, rows, op.emit("Concat", [have, op.emit("Shape", [row])], axis=0), shape)
+
+
+def padded(op: Operation, rows: ir.Value, wanted: ir.Value, shape: Dims) -> ir.Value:
+    """A list with zeros behind its elements: `wanted` are extents of its first axes."""
+    count = dims(wanted)[0]
+    have = op.emit("Shape", [rows], start=0, end=count)
+    zeros = op.ints([0] * int(count or 0), "zeros")
+    pads = op.emit("Concat", [zeros, op.emit("Sub", [wanted, have])], axis=0)
+    zero = op.number(0, rows, "zero")
+    return op.emit("Pad", [rows, pads, zero, op.ints(range(int(count or 0)))], op.out_dims(shape))

@@ -18,11 +18,11 @@ from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
-from relayout.formats.tflite.importing.operators.blocks import bordered
 from relayout.formats.tflite.importing.operators.gathering import counted
 from relayout.formats.tflite.importing.operators.pooling import Sliding, average, greatest
 from relayout.formats.tflite.importing.operators.pooling import surrounded as pool_operand
 from relayout.formats.tflite.importing.operators.resize import (
+    bordered,
     depth_to_space,
     resize_nearest_neighbor,
     resized,
@@ -467,9 +467,8 @@ def crop_and_resize(op: Operation) -> None:
     if len(size) != 2 or not all(1 <= k <= MOST for k in size) or dims(op.stored(1))[1:] != (4,):
         raise ReadError(f"crops of {size} and boxes of {list(dims(op.stored(1)))}", where=op.place)
     x, images = op.stored(0), unsqueeze(op, op.cast(op.stored(2), _INT64), [1, 2])
-    n, height, width, c = dims(x)
-    if not isinstance(c, int):
-        raise Unsupported("unknown dimensions, of whose images rows are made")
+    n, height, width, _ = dims(x)
+    (c,) = op.fixed(dims(x)[3:], "unknown dimensions, of whose images rows are made")
     extents = [_extent(op, x, axis) for axis in (1, 2)]
     (y, inside), (x_, within) = (_in_boxes(op, axis, size[axis], extents[axis]) for axis in (0, 1))
     rows = op.emit("Reshape", [x, op.ints([-1, c], "rows")], (product((n, height, width)), c))
