@@ -169,7 +169,7 @@ class Operator:
                 key.append(None)
                 continue
             dtype = value.dtype
-            key.append((dtype and int(dtype), value.const_value is not None and not value.is_graph_input()))
+            key += (dtype and int(dtype), value.const_value is not None and not value.is_graph_input())
         one = len(outputs) == 1
         key.append(bool(outputs[0].name) if one else tuple([self.wants(slot) for slot in range(len(outputs))]))
         for attribute in node.attributes.values() if node.attributes else ():
