@@ -278,6 +278,25 @@ def test_no_reshape_takes_a_unit_from_the_integers(body: str, io: relayout.Io) -
     assert_near(found.transpose(0, 3, 1, 2) if is_nhwc else found, expected)
 
 
+@pytest.mark.parametrize("activation", ["Relu(summed)", "Clip(summed, low, high)"])
+def test_an_activation_stays_with_its_convolution_where_a_result_of_one_pixel_is_given(activation: str) -> None:
+    """Both orders of axes are one there, so that a view may stand before the activation."""
+    model = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : 20]>
+        g (int8[1, 4, 1, 1] x) => (int8[1, 3, 1, 1] y)
+        <float s = {{0.05}}, int8 z = {{-3}}, float t = {{0.02}}, int8 o = {{0}}, float low = {{0}}, float high = {{6}},
+         int8[3, 4, 1, 1] kernel = {{9, -7, 40, 3, 8, 21, -5, 6, 30, 11, -2, 17}}> {{
+            image = DequantizeLinear(x, s, z)
+            weights = DequantizeLinear(kernel, t, o)
+            summed = Conv(image, weights)
+            active = {activation}
+            y = QuantizeLinear(active, s, z) }}""")
+    result = relayout.convert(model, format="tflite", target="ethos-u")
+    assert dict(result.report.operators) == {"CONV_2D": 1, "RESHAPE": 2}
+    feed = {"x": np.array([100, -128, 50, 7], np.int8).reshape(1, 4, 1, 1)}
+    (expected,) = run(model, feed)
+    assert_near(litert(result, feed)["y"], expected)
+
+
 @pytest.mark.parametrize(("step", "is_on_integers"), [(1e-5, True), (1e-4, True), (1e-3, True), (2.0**-12, False)])
 @pytest.mark.parametrize("result", [1 / 32768, 1 / 20000])
 def test_a_sigmoid_of_16_bits_is_a_step_off_at_most(step: float, is_on_integers: bool, result: float) -> None:

@@ -17,18 +17,23 @@ from relayout.targets.litert.integer_scales import BYTES, scale_of, stored_reals
 #     DequantizeLinear ─ operator ─ Reshape ─ QuantizeLinear    becomes
 #     DequantizeLinear ─ operator ─ QuantizeLinear ─ Reshape
 #
+# An activation behind the view stays with its operator.
+#
 # A view commutes with a scale for the whole tensor: it moves numbers, and looks at none. Where others read what the
 # DequantizeLinear gives, each unit with a view of it gets one of its own.
 
 
 def move_views_out(graph: ir.Graph) -> None:
     """Move views from between an operator and its QuantizeLinear or DequantizeLinear, in place."""
-    for node in reversed(list(graph)):
-        quantize = _only_reader(node)
-        if _is_view(node) and quantize is not None and _has_one_scale(quantize, QUANTIZE):
-            operator = _producer(node)
-            if operator is not None and operator.op_type != DEQUANTIZE and _only_reader(operator) is node:
-                _exchange(graph, node, quantize)
+    for node in filter(_is_view, reversed(list(graph))):
+        behind, operator = _only_reader(node), _producer(node)
+        if operator is None or operator.op_type == DEQUANTIZE or _only_reader(operator) is not node:
+            continue
+        activation = behind if behind is not None and behind.op_type in BOUNDS and not behind.domain else None
+        quantize = behind if activation is None else _only_reader(activation)
+        if quantize is not None and _has_one_scale(quantize, QUANTIZE):
+            view = node if activation is None else _exchange(graph, node, activation)
+            _exchange(graph, view, quantize)
     for node in list(graph):
         dequantize = _producer(node)
         if not _is_view(node) or dequantize is None or not _has_one_scale(dequantize, DEQUANTIZE):
@@ -39,8 +44,12 @@ def move_views_out(graph: ir.Graph) -> None:
             _exchange(graph, dequantize, node)
 
 
-def _exchange(graph: ir.Graph, first: ir.Node, second: ir.Node) -> None:
-    """Let the second of two nodes run before the first, which stays for who else reads its result."""
+def _exchange(graph: ir.Graph, first: ir.Node, second: ir.Node) -> ir.Node:
+    """Let the second of two nodes run before the first, which stays for who else reads its result.
+
+    Returns:
+        What runs in place of the first now.
+    """
     source, result = first.inputs[0], second.outputs[0]
     assert source is not None
     before = ir.Node(second.domain, second.op_type, [source, *second.inputs[1:]], second.attributes.values())
@@ -55,6 +64,7 @@ def _exchange(graph: ir.Graph, first: ir.Node, second: ir.Node) -> None:
     graph.remove(second, safe=True)
     if not first.outputs[0].uses() and not first.outputs[0].is_graph_output():
         graph.remove(first, safe=True)
+    return behind
 
 
 def _is_view(node: ir.Node) -> bool:
