@@ -54,19 +54,19 @@ class Alike(Generic[T]):
     def __call__(self, operator: Operator, *about: object) -> T:
         """Return the function's answer about a node, and about what is the same object for nodes alike."""
         described = operator.described()
-        key = described and (*described, *map(id, about))
-        answers = None if key is None else self._known.get(key)
-        if answers is not None and answers.slots is not None:
-            contents = operator.contents(answers.slots) if answers.slots else ()
-            if contents is not None and (known := answers.by_contents.get(contents)) is not None:
-                return known[0]
-        if key is None or (answers is not None and answers.slots is None):
+        if described is None:
             return self.function(operator, *about)
+        key = (*described, *map(id, about))
+        if (answers := self._known.get(key)) is None:
+            answers = self._known[key] = _Answers(about)
+        contents = None if answers.slots is None else operator.contents(answers.slots)
+        if contents is None:
+            return self.function(operator, *about)
+        if (known := answers.by_contents.get(contents)) is not None:
+            return known[0]
         before = set(operator.looked)
         operator.looked.clear()
         answer = self.function(operator, *about)
-        if answers is None:
-            answers = self._known[key] = _Answers(about)
         answers.learn(operator, answer, is_shared=self.is_shared(answer))
         operator.looked |= before
         return answer

@@ -50,6 +50,7 @@ class Operator:
     inputs: tuple[Shape | None, ...]
     outputs: tuple[Shape | None, ...]
     looked: set[int] = field(default_factory=set, compare=False)
+    _unit: tuple[QuantizedUnit | None] | None = None  # once it was asked for
 
     @property
     def node(self) -> ir.Node:
@@ -60,7 +61,9 @@ class Operator:
     def unit(self) -> QuantizedUnit | None:
         """The quantized unit that the node belongs to, if it belongs to one."""
         self.looked.add(UNIT)
-        return unit_of(self.bare)
+        if self._unit is None:
+            self._unit = (unit_of(self.bare),)
+        return self._unit[0]
 
     @property
     def name(self) -> str:
@@ -187,7 +190,7 @@ class Operator:
         found: list[Hashable] = []
         for slot in slots:
             if slot == UNIT:
-                if unit_of(self.bare) is not None:
+                if self.unit() is not None:
                     return None
                 continue
             tensor = self._tensor(slot)
