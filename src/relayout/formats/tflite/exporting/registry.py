@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from relayout.listed_modules import load_all, modules_by_domain, with_line
 
@@ -84,7 +84,7 @@ def exporter(
 
 
 def each_exporter(
-    rows: Mapping[str, str],  # operator -> its builtin, which the function takes behind the node
+    rows: Mapping[str, Any],  # operator -> its builtin, or else what the function takes behind the node
     summary: str,  # the line in the table of operators, with a place for the builtin: `{}, pair by pair.`
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register a function as the export of several ONNX operators, each with a builtin of its own."""

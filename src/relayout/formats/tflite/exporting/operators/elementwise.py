@@ -1,9 +1,11 @@
-"""Operators on each element by itself."""
+"""Operators on each element by itself; activations are those that a network applies to each element of a result."""
 
 from __future__ import annotations
 
 import math
-from functools import reduce
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
+from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -12,47 +14,130 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import BITS
 from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.registry import each_exporter, exporter
+from relayout.formats.tflite.exporting.registry import Unwritable, each_exporter, exporter
 from relayout.formats.tflite.same_operators import ARITHMETIC, COMPARISONS, LOGICAL, UNARY
 
-# Trigonometric and hyperbolic functions: those that have no builtin, from SIN, COS, ATAN2, EXP and LOG.
 
+class Formula(NamedTuple):
+    """What an operator of one operand is computed by."""
 
-def _ones(op: NodeExport, like: DraftTensor) -> DraftTensor:
-    """Return ones of a tensor's extents: ATAN2 stretches nothing."""
-    return op.minimum(op.maximum(like, 1.0), 1.0)
-
-
-@exporter("Tan")
-def tan(op: NodeExport) -> None:
-    """SIN divided by COS."""
-    x = op.input(0)
-    op.give(op.div(op.each("SIN", x), op.each("COS", x)))
-
-
-@exporter("Atan")
-def atan(op: NodeExport) -> None:
-    """ATAN2 with 1."""
-    x = op.input(0)
-    op.give(op.each("ATAN2", x, _ones(op, x)))
-
-
-@exporter("Asin")
-def asin(op: NodeExport) -> None:
-    """ATAN2 with the cosine, `sqrt((1 - x) (1 + x))`."""
-    x = op.input(0)
-    op.give(op.each("ATAN2", x, _cosine(op, x)))
-
-
-@exporter("Acos")
-def acos(op: NodeExport) -> None:
-    """ATAN2 of the sine, `sqrt((1 - x) (1 + x))`."""
-    x = op.input(0)
-    op.give(op.each("ATAN2", _cosine(op, x), x))
+    summary: str  # the line in the table of operators
+    compute: Callable[[NodeExport, DraftTensor], DraftTensor]  # the node and its operand -> the result
 
 
 def _cosine(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    """Return the cosine of an angle by its sine, or the other way round."""
     return op.each("SQRT", op.mul(op.sub(1.0, x), op.add(x, 1.0)))
+
+
+def _above_and_below(op: NodeExport, x: DraftTensor, alpha: float, gamma: float = 1.0) -> DraftTensor:
+    """Return `gamma x` above 0, and `gamma alpha (exp(x) - 1)` below."""
+    below = op.mul(op.sub(op.each("EXP", op.minimum(x, 0.0)), 1.0), alpha * gamma)
+    above = op.each("RELU", x)
+    return op.add(above if gamma == 1.0 else op.mul(above, gamma), below)
+
+
+def _elu(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    alpha = op.number("alpha", 1.0)
+    return op.each("ELU", x) if alpha == 1.0 else _above_and_below(op, x, alpha)
+
+
+def _celu(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    alpha = op.number("alpha", 1.0)
+    if alpha <= 0:
+        raise Unwritable("an alpha that is not above 0")
+    below = op.mul(op.minimum(op.each("ELU", op.mul(x, 1.0 / alpha)), 0.0), alpha)
+    return op.add(op.each("RELU", x), below)
+
+
+def _gated(op: NodeExport, x: DraftTensor, alpha: float) -> DraftTensor:
+    return op.mul(x, op.each("LOGISTIC", x if alpha == 1.0 else op.mul(x, alpha)))
+
+
+def _hard_sigmoid(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    factor = 6 * op.number("alpha", 0.2)
+    scaled = x if abs(factor - 1) < 1e-6 else op.mul(x, factor)
+    return op.mul(op.each("RELU6", op.add(scaled, 6 * op.number("beta", 0.5))), 1 / 6)
+
+
+def _softplus(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    log = op.each("LOG", op.add(op.each("EXP", op.each("NEG", op.each("ABS", x))), 1.0))
+    return op.add(op.each("RELU", x), log)
+
+
+def _asinh(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    size = op.each("ABS", x)
+    root = op.each("SQRT", op.add(op.mul(size, size), 1.0))
+    return op.mul(op.each("SIGN", x), op.each("LOG", op.add(size, root)))
+
+
+def _erf(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    # gelu(z) = z/2 (1 + erf(z / sqrt 2)). With z = sqrt(2) x, away from 0: erf(x) = 2 gelu(z) / z - 1.
+    wide = op.mul(x, math.sqrt(2))
+    small = op.compare("LESS", op.each("ABS", x), 1e-3)
+    safe = op.select(small, 1.0, wide)
+    far = op.sub(op.div(op.mul(op.each("GELU", safe), 2.0), safe), 1.0)
+    return op.select(small, op.mul(x, 2 / math.sqrt(math.pi)), far)
+
+
+def _shrink(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    limit, bias = op.number("lambd", 0.5), op.number("bias", 0.0)
+    number = op.cast(x, TensorType.FLOAT32)  # of integers, too: bounds need not be whole
+    inner = op.select(op.compare("GREATER", number, limit), op.sub(number, bias), 0.0)
+    return op.cast(op.select(op.compare("LESS", number, -limit), op.add(number, bias), inner), x.type)
+
+
+FORMULAS: Mapping[str, Formula] = {
+    "Acos": Formula(
+        "ATAN2 of the sine, `sqrt((1 - x) (1 + x))`.", lambda op, x: op.each("ATAN2", _cosine(op, x), x)
+    ),
+    "Acosh": Formula(
+        "LOG of the operand and the root of its square less 1.",
+        lambda op, x: op.each(
+            "LOG", op.add(x, op.mul(op.each("SQRT", op.sub(x, 1.0)), op.each("SQRT", op.add(x, 1.0))))
+        ),
+    ),
+    "Asin": Formula(
+        "ATAN2 with the cosine, `sqrt((1 - x) (1 + x))`.", lambda op, x: op.each("ATAN2", x, _cosine(op, x))
+    ),
+    "Asinh": Formula("LOG of the size and the root of its square and 1, with the operand's sign.", _asinh),
+    # ATAN2 stretches nothing, so its second operand is ones of the operand's extents.
+    "Atan": Formula("ATAN2 with 1.", lambda op, x: op.each("ATAN2", x, op.minimum(op.maximum(x, 1.0), 1.0))),
+    "Atanh": Formula(
+        "Half the LOG of `(1 + x) / (1 - x)`.",
+        lambda op, x: op.mul(op.each("LOG", op.div(op.add(x, 1.0), op.sub(1.0, x))), 0.5),
+    ),
+    "Celu": Formula("ELU between a division and a product.", _celu),
+    "Elu": Formula("ELU; with another alpha MAXIMUM, MINIMUM, EXP, SUB, MUL and ADD.", _elu),
+    "Erf": Formula("GELU divided by its operand; a product near 0.", _erf),
+    "HardSigmoid": Formula(
+        "`RELU6(6 alpha x + 6 beta) / 6`: MUL where alpha is not 1/6, ADD and MUL, in 0.8 of the time of RELU_0_TO_1.",
+        _hard_sigmoid,
+    ),
+    "Identity": Formula("Nothing: its operand.", lambda op, x: x),
+    "IsNaN": Formula("NOT_EQUAL with itself.", lambda op, x: op.compare("NOT_EQUAL", x, x)),
+    "LeakyRelu": Formula("LEAKY_RELU.", lambda op, x: op.each("LEAKY_RELU", x, alpha=op.number("alpha", 0.01))),
+    "Mish": Formula("A product with TANH of Softplus.", lambda op, x: op.mul(x, op.each("TANH", _softplus(op, x)))),
+    "Reciprocal": Formula("DIV.", lambda op, x: op.div(1.0, x)),
+    "Selu": Formula(
+        "RELU, EXP and sums.",
+        lambda op, x: _above_and_below(op, x, op.number("alpha", 1.6732632), op.number("gamma", 1.0507010)),
+    ),
+    "Shrink": Formula("LESS, GREATER and SELECT_V2, on real numbers.", _shrink),
+    "Softplus": Formula("`max(x, 0) + log(1 + exp(-|x|))`.", _softplus),
+    "Softsign": Formula("ABS, ADD and DIV.", lambda op, x: op.div(x, op.add(op.each("ABS", x), 1.0))),
+    "Swish": Formula("MUL with LOGISTIC.", lambda op, x: _gated(op, x, op.number("alpha", 1.0))),
+    "Tan": Formula("SIN divided by COS.", lambda op, x: op.div(op.each("SIN", x), op.each("COS", x))),
+    "ThresholdedRelu": Formula(
+        "GREATER and SELECT_V2.",
+        lambda op, x: op.select(op.compare("GREATER", x, op.number("alpha", 1.0)), x, 0.0),
+    ),
+}
+
+
+@each_exporter(FORMULAS, "{.summary}")
+def _by_formula(op: NodeExport, formula: Formula) -> None:
+    op.give(formula.compute(op, op.input(0)))
 
 
 @each_exporter({"Sinh": "SUB"}, "Half the difference of EXP of the operand and of its negation.")
@@ -62,30 +147,6 @@ def _half_exponentials(op: NodeExport, builtin: str) -> None:
     half = op.mul(op.input(0), 0.5)
     up, down = op.each("EXP", half), op.each("EXP", op.each("NEG", half))
     op.give(op.each(builtin, op.mul(op.mul(up, 0.5), up), op.mul(op.mul(down, 0.5), down)))
-
-
-@exporter("Asinh")
-def asinh(op: NodeExport) -> None:
-    """LOG of the size and the root of its square and 1, with the operand's sign."""
-    x = op.input(0)
-    size = op.each("ABS", x)
-    root = op.each("SQRT", op.add(op.mul(size, size), 1.0))
-    op.give(op.mul(op.each("SIGN", x), op.each("LOG", op.add(size, root))))
-
-
-@exporter("Acosh")
-def acosh(op: NodeExport) -> None:
-    """LOG of the operand and the root of its square less 1."""
-    x = op.input(0)
-    root = op.mul(op.each("SQRT", op.sub(x, 1.0)), op.each("SQRT", op.add(x, 1.0)))
-    op.give(op.each("LOG", op.add(x, root)))
-
-
-@exporter("Atanh")
-def atanh(op: NodeExport) -> None:
-    """Half the LOG of `(1 + x) / (1 - x)`."""
-    x = op.input(0)
-    op.give(op.mul(op.each("LOG", op.div(op.add(x, 1.0), op.sub(1.0, x))), 0.5))
 
 
 _ALSO = {"EXP": "Exp", "LOG": "Log", "NEG": "Neg", "NOT_EQUAL": "Xor", "SELECT_V2": "Where", "TANH": "Tanh"}
@@ -109,18 +170,6 @@ def absolute(op: NodeExport) -> None:
         op.result("ABS", [operand])
 
 
-@exporter("Identity")
-def identity(op: NodeExport) -> None:
-    """Nothing: its operand."""
-    op.give(op.input(0))
-
-
-@exporter("Reciprocal")
-def reciprocal(op: NodeExport) -> None:
-    """DIV."""
-    op.result("DIV", [op.real(1.0), op.input(0)])
-
-
 @exporter("Sign")
 def sign(op: NodeExport) -> None:
     """SIGN."""
@@ -134,32 +183,12 @@ def sign(op: NodeExport) -> None:
     op.give(low)
 
 
-@exporter("Erf")
-def erf(op: NodeExport) -> None:
-    """GELU divided by its operand; a product near 0."""
-    # gelu(z) = z/2 (1 + erf(z / sqrt 2)). With z = sqrt(2) x, away from 0: erf(x) = 2 gelu(z) / z - 1.
-    operand = op.input(0)
-    wide = op.mul(operand, math.sqrt(2))
-    small = op.compare("LESS", op.each("ABS", operand), 1e-3)
-    safe = op.select(small, 1.0, wide)
-    far = op.sub(op.div(op.mul(op.each("GELU", safe), 2.0), safe), 1.0)
-    near = op.mul(operand, 2 / math.sqrt(math.pi))
-    op.give(op.select(small, near, far))
-
-
 # Two operands
 
 
 @each_exporter({"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}, "{}, pair by pair.")
 def _variadic(op: NodeExport, builtin: str) -> None:
-    tensors = op.inputs()
-    result = tensors[0]
-    if len(tensors) == 1:
-        op.give(result)
-        return
-    for tensor in tensors[1:-1]:
-        result = op.each(builtin, result, tensor)
-    op.result(builtin, [result, tensors[-1]])
+    op.give(reduce(partial(op.each, builtin), op.inputs()))
 
 
 @exporter("Mean")
@@ -167,13 +196,6 @@ def mean(op: NodeExport) -> None:
     """ADD, pair by pair, and MUL."""
     tensors = op.inputs()
     op.result("MUL", [reduce(op.add, tensors), op.real(1.0 / len(tensors))])
-
-
-@exporter("IsNaN")
-def is_nan(op: NodeExport) -> None:
-    """NOT_EQUAL with itself."""
-    operand = op.input(0)
-    op.result("NOT_EQUAL", [operand, operand])
 
 
 @exporter("IsInf")
@@ -212,3 +234,244 @@ def cast(op: NodeExport) -> None:
 def cast_like(op: NodeExport) -> None:
     """CAST, as Cast is written."""
     cast(op)
+
+
+# Activations.
+
+
+@exporter("PRelu")
+def prelu(op: NodeExport) -> None:
+    """PRELU with a slope for each channel; with others a sum of RELU and a product."""
+    operand, slope = op.input(0), op.input(1)
+    dims = operand.dims
+    ones = (1,) * (len(dims) - 1 - len(slope.dims))
+    tail = slope.dims[len(slope.dims) - len(dims) + 1 :] if len(slope.dims) >= len(dims) else ones + slope.dims
+    fits = len(dims) > 1 and len(tail) == len(dims) - 1 and all(dim in (1, dims[i + 1]) for i, dim in enumerate(tail))
+    if fits and slope.data is not None and (len(slope.dims) < len(dims) or slope.dims[0] == 1):
+        op.result("PRELU", [operand, op.reshape(slope, tail)])
+        return
+    if op.quantized:
+        raise Unwritable("slopes of other axes than the last ones")
+    below = op.mul(op.minimum(operand, 0.0), slope)
+    op.result("ADD", [op.each("RELU", operand), below])
+
+
+@exporter("Gelu")
+@exporter("Gelu", "FastGelu", "QuickGelu", domain="com.microsoft")
+def gelu(op: NodeExport) -> None:
+    """GELU; QuickGelu as a product with LOGISTIC."""
+    operand = op.input(0)
+    if op.op_type == "QuickGelu":
+        op.give(_gated(op, operand, op.number("alpha", 1.702)))
+        return
+    if op.op_type == "FastGelu" and op.has(1):
+        operand = op.add(operand, op.input(1))
+    approximate = op.op_type == "FastGelu" or op.text("approximate", "none") == "tanh"
+    op.result("GELU", [operand], approximate=approximate)
+
+
+@exporter("Relu")
+def relu(op: NodeExport) -> None:
+    """RELU; MAXIMUM with 0 of integers that stand for themselves."""
+    operand = op.input(0)
+    if operand.type == TensorType.FLOAT32 or op.quantized:
+        op.result("RELU", [operand])
+    else:
+        op.give(op.maximum(operand, 0))
+
+
+CLIPS = {(0.0, math.inf): "RELU", (0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1", (0.0, 1.0): "RELU_0_TO_1"}
+"""Bounds of a Clip -> the activation that it is."""
+
+
+@exporter("Clip")
+def clip(op: NodeExport) -> None:
+    """RELU, RELU6, RELU_N1_TO_1 or RELU_0_TO_1 where its bounds are these; else MAXIMUM and MINIMUM."""
+    operand = op.input(0)
+    low, high = _bound(op, 1, "min", -math.inf), _bound(op, 2, "max", math.inf)
+    name = CLIPS.get((low, high)) if operand.type == TensorType.FLOAT32 or op.quantized else None
+    if name is not None:
+        op.result(name, [operand])
+        return
+    if op.quantized:
+        raise Unwritable("bounds of a quantized Clip that no activation has")
+    result = operand
+    for slot, builtin, bound, none in ((1, "MAXIMUM", low, -math.inf), (2, "MINIMUM", high, math.inf)):
+        if bound != none:
+            result = op.each(builtin, result, op.input(slot) if bound is None else op.real(bound, operand))
+    op.give(result)
+
+
+def _bound(op: NodeExport, slot: int, name: str, default: float) -> float | None:
+    """Return a bound of a Clip; None where it is computed."""
+    if op.node.attributes.get(name) is not None:
+        value = op.number(name)
+        return math.copysign(math.inf, value) if abs(value) >= float(np.finfo(np.float32).max) else value
+    if not op.has(slot):
+        return default
+    array = op.constant(slot)
+    if array is None:
+        return None
+    value = float(array.reshape(-1)[0])
+    kind = array.dtype
+    limit = float(np.finfo(kind).max) if np.issubdtype(kind, np.floating) else math.inf
+    return math.copysign(math.inf, value) if abs(value) >= limit else value
+
+
+# Quotients, remainders and powers: integers as exactly as runtimes of ONNX.
+
+
+@exporter("Div")
+def div(op: NodeExport) -> None:
+    """DIV, which cuts integers off towards zero as ONNX does."""
+    first, second = op.input(0), op.input(1)
+    if first.type == TensorType.UINT32:
+        wide = [op.cast(each, TensorType.INT64) for each in (first, second)]
+        op.give(op.cast(_quotient(op, *wide), first.type))
+    elif first.type != TensorType.INT64:
+        op.result("DIV", [first, second])
+    elif is_extent(op.value(0)) and is_extent(op.value(1)):
+        inner = op.div(op.cast(first, TensorType.INT32), op.cast(second, TensorType.INT32))
+        op.give(op.cast(inner, TensorType.INT64))
+    else:
+        op.give(_quotient(op, first, second))
+
+
+def _quotient(op: NodeExport, first: DraftTensor, second: DraftTensor) -> DraftTensor:
+    """Return a quotient of 64 bits, cut off towards zero: by ever better ones in single precision, exact in the end."""
+    size, divisor = (op.maximum(each, op.each("NEG", each)) for each in (first, second))
+    real = op.cast(divisor, TensorType.FLOAT32)
+    quotient, rest = op.mul(size, 0), size
+    for _ in range(3):  # each round leaves 2^-22 of the rest
+        part = op.each("FLOOR", op.div(op.cast(rest, TensorType.FLOAT32), real))
+        whole = op.cast(op.minimum(part, 9.2e18), TensorType.INT64)
+        quotient, rest = op.add(quotient, whole), op.sub(rest, op.mul(whole, divisor))
+    for _ in range(2):
+        below = op.cast(op.compare("LESS", rest, 0), TensorType.INT64)
+        above = op.cast(op.compare("GREATER_EQUAL", rest, divisor), TensorType.INT64)
+        change = op.sub(above, below)
+        quotient, rest = op.add(quotient, change), op.sub(rest, op.mul(change, divisor))
+    signs = op.each("NOT_EQUAL", op.compare("LESS", first, 0), op.compare("LESS", second, 0))
+    return op.select(signs, op.each("NEG", quotient), quotient)
+
+
+_EXTENTS = "Shape Size Gather Slice Squeeze Unsqueeze Reshape Cast Concat Add Sub Mul Div"
+EXTENTS = frozenset(_EXTENTS.split())  # operators that make extents of extents
+
+
+def is_extent(value: ir.Value | None, depth: int = 12) -> bool:
+    """Return whether integers are extents, or computed of such: they fit into 32 bits."""
+    if value is None or depth == 0:
+        return False
+    if value.const_value is not None:
+        constant = value.const_value
+        return constant.size <= 16 and bool((np.abs(constant.numpy().astype(np.float64)) < 1 << 24).all())
+    node = value.producer()
+    if node is None or node.domain or node.op_type not in EXTENTS:
+        return False
+    return node.op_type in ("Shape", "Size") or all(is_extent(each, depth - 1) for each in node.inputs if each)
+
+
+@exporter("Pow")
+def power(op: NodeExport) -> None:
+    """SQUARE, SQRT, RSQRT, products and quotients where the exponent is a constant that allows it; else POW.
+
+    Integers of 64 bits, and exponents that POW of integers lacks: products of squares.
+    """
+    base, exponent = op.input(0), op.constant(1)
+    known = None if exponent is None or exponent.size != 1 else float(exponent.reshape(-1)[0])
+    if base.type == TensorType.FLOAT32 and known is not None and 1 <= abs(2 * known) <= 8 and (2 * known).is_integer():
+        op.give(_power_of_halves(op, base, int(2 * known)))
+        return
+    if base.quantization is not None and known == -0.5:
+        op.result("RSQRT", [base])
+        return
+    if known is not None and base.type != TensorType.FLOAT32 and known in range(9):
+        op.give(_whole_power(op, base, int(known)))
+        return
+    if base.type not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
+        raise Unwritable(f"powers of {base.type.name}")
+    is_real = op.input(1).type == TensorType.FLOAT32
+    if base.type == TensorType.INT64 or (
+        base.type == TensorType.INT32 and (is_real or (exponent is not None and (exponent < 0).any()))
+    ):
+        op.give(_integer_power(op, base, op.input(1)))
+        return
+    times = op.cast(op.input(1), base.type)
+    if base.type == TensorType.INT32 and exponent is None:  # the kernel refuses numbers below 0
+        power = op.each("POW", base, op.maximum(times, op.each("NEG", times)))
+        is_large = op.compare("GREATER", op.maximum(base, op.each("NEG", base)), 1)
+        op.give(op.select(op.both(op.compare("LESS", times, 0), is_large), 0, power))
+        return
+    op.result("POW", [base, times])
+
+
+def _power_of_halves(op: NodeExport, base: DraftTensor, halves: int) -> DraftTensor:
+    """Return a tensor to the power of some halves: a POW takes a hundred times as long as a product."""
+    if halves == -1:
+        return op.each("RSQRT", base)
+    whole, half = divmod(abs(halves), 2)
+    factors = [op.each("SQRT", base)] if half else []
+    power = base
+    while whole:
+        if whole % 2:
+            factors.append(power)
+        whole //= 2
+        power = op.each("SQUARE", power) if whole else power
+    result, *others = factors[::-1]
+    for factor in others:
+        result = op.mul(result, factor)
+    return op.div(1.0, result) if halves < 0 else result
+
+
+POWER_BITS = 6  # bits of the exponents up to which a power other than of 0, 1 and -1 fits into 64 bits
+
+
+def _integer_power(op: NodeExport, base: DraftTensor, exponent: DraftTensor) -> DraftTensor:
+    """Return integers to powers: the product of the squares of squares that the bits of an exponent ask for.
+
+    A power by a number below 0 is 1 divided by a product, cut off. One that is no whole number is a POW.
+    """
+    wide, whole = op.cast(base, TensorType.INT64), op.cast(exponent, TensorType.INT64)
+    size, most = op.maximum(whole, op.each("NEG", whole)), (1 << POWER_BITS) - 1
+    is_odd = op.each("FLOOR_MOD", size, 2)
+    bits = op.cast(op.select(op.compare("GREATER", size, most), op.add(is_odd, most - 1), size), TensorType.INT32)
+    square, power = wide, op.select(op.compare("EQUAL", is_odd, 0), op.add(op.mul(wide, 0), 1), wide)
+    for place in range(1, POWER_BITS):
+        square = op.mul(square, square)
+        bit = op.each("FLOOR_MOD", op.each("RIGHT_SHIFT", bits, place), 2)
+        power = op.mul(power, op.select(op.compare("EQUAL", bit, 0), op.const(np.array(1)), square))
+    is_large = op.compare("GREATER", op.maximum(wide, op.each("NEG", wide)), 1)
+    power = op.select(op.both(op.compare("LESS", whole, 0), is_large), 0, power)
+    if exponent.type == TensorType.FLOAT32:
+        real = op.each("POW", op.cast(base, TensorType.FLOAT32), exponent)
+        power = op.select(op.compare("EQUAL", op.each("FLOOR", exponent), exponent), power, op.cast(real, power.type))
+    return op.cast(power, base.type)
+
+
+def _whole_power(op: NodeExport, base: DraftTensor, exponent: int) -> DraftTensor:
+    """Return a tensor times itself, as often as an exponent says."""
+    wide = base if base.type in (TensorType.INT32, TensorType.INT64) else op.cast(base, TensorType.INT32)
+    if not exponent:
+        return op.cast(op.add(op.mul(wide, 0), 1), base.type)
+    result = wide
+    for _ in range(exponent - 1):
+        result = op.mul(result, wide)
+    return op.cast(result, base.type)
+
+
+@exporter("Mod")
+def mod(op: NodeExport) -> None:
+    """FLOOR_MOD; with `fmod` that of the sizes, with the sign of the first operand."""
+    first, second = op.input(0), op.input(1)
+    if not op.integer("fmod"):
+        op.result("FLOOR_MOD", [first, second])
+        return
+    kind = first.type
+    if kind not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
+        wide = TensorType.INT64 if kind == TensorType.UINT32 else TensorType.INT32
+        first, second = op.cast(first, wide), op.cast(second, wide)
+    sizes = [op.maximum(each, op.each("NEG", each)) for each in (first, second)]
+    rest = op.each("FLOOR_MOD", *sizes)
+    signed = op.select(op.compare("LESS", first, 0), op.each("NEG", rest), rest)
+    op.give(op.cast(signed, kind))
