@@ -21,6 +21,10 @@ TO_FLOAT = (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32)
 """Types of data that are computed in single precision."""
 
 
+class Undefined(Exception):  # noqa: N818 - a verdict on one operator
+    """Raised by a definition: no operators are known that compute this one, as it is used here."""
+
+
 class DefinitionBody(NodeReading):
     """The nodes of a definition under construction."""
 
@@ -78,6 +82,10 @@ class DefinitionBody(NodeReading):
             tensor = onnx.helper.make_tensor("texts", onnx.TensorProto.STRING, array.shape, array.tolist())
             return self.add("Constant", value=tensor)
         return self.add("Constant", value=onnx.numpy_helper.from_array(array))
+
+    def single(self, number: float) -> str:
+        """Add a number in single precision."""
+        return self.const(np.array(number, np.float32))
 
     def reduce(self, op_type: str, operand: str, axis: int) -> str:
         """Add a reduction that keeps its axis."""

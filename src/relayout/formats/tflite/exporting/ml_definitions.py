@@ -17,243 +17,211 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.exporting import tree_definitions
-from relayout.formats.tflite.exporting.definition_body import FIRST, TO_FLOAT, DefinitionBody
+from relayout.formats.tflite.exporting.definition_body import FIRST, TO_FLOAT, DefinitionBody, Undefined
 from relayout.graph.subgraphs import all_nodes
 
 # Definitions of support vector machines: products with the support vectors, and sums by their coefficients.
 #
 # K = exp(-gamma |x - s|^2), tanh(gamma x·s + coef0), (gamma x·s + coef0)^degree or x·s;  y = K c + rho
 
-MOST_DIFFERENCES = (
-    1 << 20
-)  # of a row from all support vectors, in each of its features, up to which a kernel takes them
+# Of a row from all support vectors, in each of its features, up to which a kernel takes them.
+MOST_DIFFERENCES = 1 << 20
 FIRST_OF_VECTORS = 12  # the first opset that has GreaterOrEqual and ArgMax as they are used
 
 
-def _kernel(body: DefinitionBody) -> tuple[str, int] | None:
-    """Add the kernel of each row with each support vector, `n s`; return it and s. None where it is not known."""
+def _kernel(body: DefinitionBody) -> tuple[str, int]:
+    """Add the kernel of each row with each support vector, `n s`; return it and s."""
     numbers, count = body.floats("support_vectors"), None if body.shape is None else body.shape[-1]
-    kind, given = body.node.attributes.get_string("kernel_type", "LINEAR"), body.floats("kernel_params")
+    kind, given = body.text("kernel_type", "LINEAR"), body.floats("kernel_params")
     if body.kind not in TO_FLOAT or body.rank not in (1, 2) or not isinstance(count, int) or not count:
-        return None
+        raise Undefined
     if not numbers.size or numbers.size % count or (kind != "LINEAR" and given.size != 3):
-        return None
+        raise Undefined
     vectors = numbers.reshape(-1, count)
     if body.imports.get("", FIRST_OF_VECTORS) < FIRST_OF_VECTORS or (kind == "RBF" and vectors.size > MOST_DIFFERENCES):
-        return None
-    gamma, coef0, degree = given if given.size == 3 else np.zeros(3, np.float32)
+        raise Undefined
+    gamma, coef0, degree = given.tolist() if given.size == 3 else (0.0, 0.0, 0.0)
 
     def scaled(value: str, factor: float, added: float = 0.0) -> str:
-        result = body.add("Mul", value, body.const(np.array(factor, np.float32)))
-        return body.add("Add", result, body.const(np.array(added, np.float32))) if added else result
+        result = body.add("Mul", value, body.single(factor))
+        return body.add("Add", result, body.single(added)) if added else result
 
     x = body.rows()
     if kind == "RBF":  # the squares of sums of products would cancel each other
-        row = body.add("Reshape", x, body.const(np.array([-1, 1, count])))
-        apart = body.add("Sub", row, body.const(vectors[None]))
+        apart = body.add("Sub", body.reshape(x, -1, 1, count), body.const(vectors[None]))
         squares = body.reduce("ReduceSum", body.add("Mul", apart, apart), 2)
-        flat = body.add("Reshape", squares, body.const(np.array([-1, len(vectors)])))
-        return body.add("Exp", scaled(flat, -float(gamma))), len(vectors)
+        return body.add("Exp", scaled(body.reshape(squares, -1, len(vectors)), -gamma)), len(vectors)
     products = body.add("MatMul", x, body.const(np.ascontiguousarray(vectors.T)))
     if kind == "LINEAR":
         return products, len(vectors)
-    scaled_products = scaled(products, float(gamma), float(coef0))
+    scaled_products = scaled(products, gamma, coef0)
     if kind == "SIGMOID":
         return body.add("Tanh", scaled_products), len(vectors)
     if kind == "POLY":
-        return body.add("Pow", scaled_products, body.const(np.array(degree, np.float32))), len(vectors)
-    return None
+        return body.add("Pow", scaled_products, body.single(degree)), len(vectors)
+    raise Undefined
 
 
-def _summed(body: DefinitionBody, kernel: str, weights: NDArray[np.float32], rho: NDArray[np.float32]) -> str:
-    return body.add("Gemm", kernel, body.const(weights), body.const(rho))
-
-
-def _svm_regressor(body: DefinitionBody) -> bool:
+def _svm_regressor(body: DefinitionBody) -> None:
     """MatMul and Gemm, with Exp, Tanh or Pow between."""
-    attributes, weights, rho = body.node.attributes, body.floats("coefficients"), body.floats("rho")
-    kernel = _kernel(body)
-    if kernel is None or attributes.get_string("post_transform", "NONE") != "NONE":
-        return False
-    if kernel[1] != weights.size or rho.size != 1 or attributes.get_int("n_supports", 0) != kernel[1]:
-        return False
-    result = _summed(body, kernel[0], weights[:, None], rho)
-    if attributes.get_int("one_class", 0):
-        is_inside = body.add("Greater", result, body.const(np.array(0, np.float32)))
-        ends = (body.const(np.array(each, np.float32)) for each in (1, -1))
-        result = body.add("Where", is_inside, *ends)
+    weights, rho = body.floats("coefficients"), body.floats("rho")
+    kernel, count = _kernel(body)
+    if body.text("post_transform", "NONE") != "NONE" or rho.size != 1:
+        raise Undefined
+    if count != weights.size or count != body.integer("n_supports"):
+        raise Undefined
+    result = body.add("Gemm", kernel, body.const(weights[:, None]), body.const(rho))
+    if body.integer("one_class"):
+        is_inside = body.add("Greater", result, body.single(0))
+        result = body.add("Where", is_inside, body.single(1), body.single(-1))
     body.give(result)
-    return True
 
 
-def _svm_classifier(body: DefinitionBody) -> bool:
+def _svm_classifier(body: DefinitionBody) -> None:
     """MatMul and Gemm, with Exp, Tanh or Pow between; ArgMax of the votes of all pairs of classes."""
-    attributes = body.node.attributes
-    labels = body.labels("classlabels_ints")
-    sizes, rho = attributes.get_ints("vectors_per_class", []), body.floats("rho")
-    pairs, coefficients = list(combinations(range(len(sizes)), 2)), body.floats("coefficients")
-    kernel = _kernel(body)
-    if kernel is None or attributes.get_string("post_transform", "NONE") != "NONE" or rho.size != len(pairs):
-        return False
-    if len(sizes) < 2 or min(sizes) < 0 or labels.size != len(sizes) or sum(sizes) != kernel[1]:
-        return False
+    labels, sizes = body.labels("classlabels_ints"), body.integers("vectors_per_class")
+    pairs = list(combinations(range(len(sizes)), 2))
+    rho, coefficients = body.floats("rho"), body.floats("coefficients")
+    kernel, count = _kernel(body)
+    if body.text("post_transform", "NONE") != "NONE" or rho.size != len(pairs):
+        raise Undefined
+    if len(sizes) < 2 or min(sizes) < 0 or labels.size != len(sizes) or sum(sizes) != count:
+        raise Undefined
     # Kernels find probabilities round by round, until they change by little.
-    if coefficients.size != (len(sizes) - 1) * kernel[1] or body.floats("prob_a").size:
-        return False
+    if coefficients.size != (len(sizes) - 1) * count or body.floats("prob_a").size:
+        raise Undefined
     rows, places = coefficients.reshape(len(sizes) - 1, -1), np.repeat(np.arange(len(sizes)), sizes)
-    weights = np.zeros((kernel[1], len(pairs)), np.float32)
+    weights = np.zeros((count, len(pairs)), np.float32)
     for column, (first, second) in enumerate(pairs):
         for own, row in ((first, second - 1), (second, first)):
             weights[places == own, column] = rows[row, places == own]
-    scores = _summed(body, kernel[0], weights, rho)
+    scores = body.add("Gemm", kernel, body.const(weights), body.const(rho))
     votes = _votes(body, scores, pairs, len(sizes))
     if len(sizes) == 2:
         scores = body.add("Concat", body.add("Neg", scores), scores, axis=1)
     best = body.add("ArgMax", votes, axis=1, keepdims=0)
     body.give(body.add("Gather", body.const(labels), best))
     body.give(scores, 1)
-    return True
 
 
 def _votes(body: DefinitionBody, scores: str, pairs: list[tuple[int, int]], classes: int) -> str:
     """Add the votes for each class: of a pair the first class gets one where the score is above 0, else the second."""
-    is_first = body.add("Greater", scores, body.const(np.array(0, np.float32)))
-    for_first = body.add("Cast", is_first, to=onnx.TensorProto.FLOAT)
+    for_first = body.add("Cast", body.add("Greater", scores, body.single(0)), to=onnx.TensorProto.FLOAT)
     differences, base = np.zeros((len(pairs), classes), np.float32), np.zeros(classes, np.float32)
     for row, (first, second) in enumerate(pairs):
         differences[row, first], differences[row, second] = 1, -1
         base[second] += 1
-    return _summed(body, for_first, differences, base)
+    return body.add("Gemm", for_first, body.const(differences), body.const(base))
 
 
-"""Operator of ai.onnx.ml -> what adds the nodes that compute it."""
-
+# Other definitions.
 
 DOMAIN = "ai.onnx.ml"
-Definition = Callable[[DefinitionBody], bool]
-"""A function that adds the nodes of a definition; it returns False where there is none."""
+Definition = Callable[[DefinitionBody], None]
+"""A function that adds the nodes of a definition; it raises `Undefined` where there is none."""
 
 
-def _feature(body: DefinitionBody) -> bool:
+def _feature(body: DefinitionBody) -> None:
     """Gather along the last axis; of a vector, a row."""
     if body.rank < 1:
-        return False
-    places = body.add("Reshape", "x1", body.const(np.array([-1])))
-    found = body.add("Gather", "x0", places, axis=body.rank - 1)
-    body.give(body.add("Reshape", found, body.const(np.array([1, -1]))) if body.rank == 1 else found)
-    return True
+        raise Undefined
+    found = body.add("Gather", "x0", body.reshape("x1", -1), axis=body.rank - 1)
+    body.give(body.reshape(found, 1, -1) if body.rank == 1 else found)
 
 
-def _binarizer(body: DefinitionBody) -> bool:
+def _binarizer(body: DefinitionBody) -> None:
     """Greater and Cast."""
-    threshold = np.array(body.node.attributes.get_float("threshold", 0.0), np.float32)
-    body.give(body.add("Cast", body.add("Greater", "x0", body.const(threshold)), to=onnx.TensorProto.FLOAT))
-    return body.kind == ir.DataType.FLOAT
+    if body.kind != ir.DataType.FLOAT:
+        raise Undefined
+    is_above = body.add("Greater", "x0", body.single(body.number("threshold")))
+    body.give(body.add("Cast", is_above, to=onnx.TensorProto.FLOAT))
 
 
-def _scaler(body: DefinitionBody) -> bool:
+def _scaler(body: DefinitionBody) -> None:
     """Sub and Mul, in single precision."""
     offset, scale = body.floats("offset"), body.floats("scale")
     if body.kind not in TO_FLOAT or not body.fits(offset, scale):
-        return False
+        raise Undefined
     body.give(body.add("Mul", body.add("Sub", body.data(), body.const(offset)), body.const(scale)))
-    return True
 
 
-def _normalizer(body: DefinitionBody) -> bool:
+def _normalizer(body: DefinitionBody) -> None:
     """Div by ReduceMax, which may be negative, or by ReduceL1 or ReduceL2; a row of zeros stays as it is."""
-    by = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}.get(body.node.attributes.get_string("norm", "MAX"))
+    by = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}.get(body.text("norm", "MAX"))
     if body.kind not in TO_FLOAT or body.rank not in (1, 2) or by is None:
-        return False
+        raise Undefined
     data = body.data()
     size = body.reduce(by, data, body.rank - 1)
-    is_zero = body.add("Equal", size, body.const(np.array(0, np.float32)))
-    body.give(body.add("Div", data, body.add("Where", is_zero, body.const(np.array(1, np.float32)), size)))
-    return True
+    is_zero = body.add("Equal", size, body.single(0))
+    body.give(body.add("Div", data, body.add("Where", is_zero, body.single(1), size)))
 
 
-def _imputer(body: DefinitionBody) -> bool:
+def _imputer(body: DefinitionBody) -> None:
     """IsNaN or Equal, and Where."""
-    attributes = body.node.attributes
     imputed: NDArray[Any] = body.floats("imputed_value_floats")
-    replaced: NDArray[Any] = np.array(attributes.get_float("replaced_value_float", 0.0), np.float32)
+    replaced: NDArray[Any] = np.array(body.number("replaced_value_float"), np.float32)
     if body.kind == ir.DataType.INT64:
-        imputed = np.array(attributes.get_ints("imputed_value_int64s", []), np.int64)
-        replaced = np.array(attributes.get_int("replaced_value_int64", 0))
+        imputed = np.array(body.integers("imputed_value_int64s"), np.int64)
+        replaced = np.array(body.integer("replaced_value_int64"))
     if body.kind not in (ir.DataType.INT64, ir.DataType.FLOAT) or not body.fits(imputed):
-        return False
+        raise Undefined
     is_missing = body.add("IsNaN", "x0") if replaced != replaced else body.add("Equal", "x0", body.const(replaced))
     body.give(body.add("Where", is_missing, body.const(imputed), "x0"))
-    return True
 
 
-def _one_hot(body: DefinitionBody) -> bool:
+def _one_hot(body: DefinitionBody) -> None:
     """Equal and Cast; of texts the place in the list, by a LabelEncoder, is compared."""
-    attributes = body.node.attributes
-    texts, numbers = attributes.get_strings("cats_strings", []), attributes.get_ints("cats_int64s", [])
+    texts, numbers = body.node.attributes.get_strings("cats_strings", []), body.integers("cats_int64s")
     count = len(texts) or len(numbers)
     if body.rank < 0 or not count or len({*texts, *numbers}) < count or bool(texts) == bool(numbers):
-        return False
+        raise Undefined
+    if body.kind not in ((ir.DataType.STRING,) if texts else TO_FLOAT):
+        raise Undefined
     if texts:
-        places = _places(body, list(texts))
-        categories: NDArray[Any] = np.arange(count)
+        # The place of each text in the list; -1 where it is not there.
+        table: dict[str, Any] = {"keys_strings": list(texts), "values_int64s": list(range(count))}
+        if body.imports.get(DOMAIN, 1) == 1:
+            table = {"classes_strings": list(texts)}
+        places = body.add("LabelEncoder", "x0", domain=DOMAIN, **table)
     else:
         places = "x0" if body.kind == ir.DataType.INT64 else body.add("Cast", "x0", to=onnx.TensorProto.INT64)
-        categories = np.array(numbers)
-    column = body.add("Reshape", places, body.const(np.array([0] * body.rank + [1])))
-    same = body.add("Equal", column, body.const(categories))
+    same = body.add(
+        "Equal", body.reshape(places, *[0] * body.rank, 1), body.const(np.arange(count) if texts else np.array(numbers))
+    )
     body.give(body.add("Cast", same, to=onnx.TensorProto.FLOAT))
-    return body.kind in ((ir.DataType.STRING,) if texts else TO_FLOAT)
 
 
-def _places(body: DefinitionBody, texts: list[str]) -> str:
-    """Return the place of each text of the first operand in a list; -1 where it is not there."""
-    table: dict[str, Any] = {"keys_strings": texts, "values_int64s": list(range(len(texts)))}
-    if body.imports.get(DOMAIN, 1) == 1:
-        table = {"classes_strings": texts}
-    return body.add("LabelEncoder", "x0", domain=DOMAIN, **table)
-
-
-def _scores(body: DefinitionBody, rows: int, *, biased: bool = False) -> str | None:
-    """Return the scores of linear functions; None where the coefficients do not fit the features."""
+def _scores(body: DefinitionBody, rows: int, *, biased: bool = False) -> str:
+    """Return the scores of linear functions."""
     weights, bias = body.floats("coefficients"), body.floats("intercepts")
     count = None if body.shape is None or body.rank not in (1, 2) else body.shape[-1]
     if body.kind not in TO_FLOAT or not rows or weights.size != rows * (count if isinstance(count, int) else 0):
-        return None
+        raise Undefined
     if bias.size != rows and (bias.size or biased):
-        return None
+        raise Undefined
     operands = [body.rows(), body.const(weights.reshape(rows, -1))]
     return body.add("Gemm", *operands, body.const(bias if bias.size else np.zeros(rows, np.float32)), transB=1)
 
 
-def _regressor(body: DefinitionBody) -> bool:
+def _regressor(body: DefinitionBody) -> None:
     """Gemm."""
-    attributes = body.node.attributes
-    scores = _scores(body, attributes.get_int("targets", 1))
-    if scores is None or attributes.get_string("post_transform", "NONE") != "NONE":
-        return False
-    body.give(scores)
-    return True
+    if body.text("post_transform", "NONE") != "NONE":
+        raise Undefined
+    body.give(_scores(body, body.integer("targets", 1)))
 
 
-def _classifier(body: DefinitionBody) -> bool:
+def _classifier(body: DefinitionBody) -> None:
     """Gemm, ArgMax and Gather, with Sigmoid or Softmax.
 
     There are as many linear functions as labels: of one function for two labels kernels make up the second score.
     """
-    labels = body.labels("classlabels_ints")
-    transform = body.node.attributes.get_string("post_transform", "NONE")
-    scores = _scores(body, labels.size, biased=True) if labels.size > 1 else None
-    if scores is None or transform not in ("NONE", "LOGISTIC", "SOFTMAX"):
-        return False
+    labels, transform = body.labels("classlabels_ints"), body.text("post_transform", "NONE")
+    if labels.size < 2 or transform not in ("NONE", "LOGISTIC", "SOFTMAX"):
+        raise Undefined
+    scores = _scores(body, labels.size, biased=True)
     best = body.add("ArgMax", scores, axis=1, keepdims=0)
     body.give(body.add("Gather", body.const(labels), best))
-    if transform == "LOGISTIC":
-        scores = body.add("Sigmoid", scores)
-    elif transform == "SOFTMAX":
-        scores = body.add("Softmax", scores, axis=1)
-    body.give(scores, 1)
-    return True
+    body.give(tree_definitions.transformed(body, scores, transform), 1)
 
 
 DEFINITIONS: Mapping[str, Definition] = {  # operator of ai.onnx.ml -> what adds the nodes that compute it
@@ -323,4 +291,8 @@ def definition_of(
     if define is None or imports.get("", FIRST) < FIRST:
         return None
     body = DefinitionBody(node, imports)
-    return body.function() if define(body) else None
+    try:
+        define(body)
+    except Undefined:
+        return None
+    return body.function()

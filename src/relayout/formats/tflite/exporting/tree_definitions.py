@@ -9,14 +9,14 @@ gathered and added up.
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.exporting.definition_body import TO_FLOAT, DefinitionBody
+from relayout.formats.tflite.exporting.definition_body import TO_FLOAT, DefinitionBody, Undefined
 
 DEEPEST = 128  # levels of the deepest trees that are written: each level is some operators
 LEAF = "LEAF"
@@ -94,13 +94,13 @@ class Trees:
             pair[slot] = if_true if is_true else if_false
             self.children[node] = (pair[0], pair[1])
 
-    def depth(self) -> int | None:
-        """Return the levels of the deepest tree; None where a node is its own ancestor, or there are too many."""
+    def depth(self) -> int:
+        """Return the levels of the deepest tree, unless a node is its own ancestor, or there are too many."""
         level, depth = set(self.roots), 0
         while level := {child for node in level if self.weights[node] is None for child in self.children[node]}:
             depth += 1
             if depth > DEEPEST:
-                return None
+                raise Undefined
         return depth
 
     @property
@@ -145,15 +145,13 @@ def _below(threshold: np.float32) -> np.float32:
     return threshold - limits.tiny if is_tiny else np.nextafter(threshold, np.float32(-np.inf))
 
 
-def write_trees(body: DefinitionBody, trees: Trees) -> str | None:
-    """Add the nodes that give the leaf of each row and tree, `n t`; None where that cannot be written."""
+def write_trees(body: DefinitionBody, trees: Trees) -> str:
+    """Add the nodes that give the leaf of each row and tree, `n t`."""
     depth, count = trees.depth(), None if body.shape is None else body.shape[-1]
-    if depth is None or body.rank not in (1, 2) or not isinstance(count, int) or not trees.roots:
-        return None
-    if body.imports.get("", FIRST) < FIRST:
-        return None
-    if not 0 <= min(trees.features) <= max(trees.features) < count:
-        return None
+    if body.rank not in (1, 2) or not isinstance(count, int) or not trees.roots:
+        raise Undefined
+    if body.imports.get("", FIRST) < FIRST or not 0 <= min(trees.features) <= max(trees.features) < count:
+        raise Undefined
     x = body.rows()
     children = np.array(trees.children, np.int32)
     features, thresholds = np.array(trees.features, np.int32), np.array(trees.thresholds, np.float32)
@@ -181,16 +179,14 @@ def write_trees(body: DefinitionBody, trees: Trees) -> str | None:
 def aggregated(
     body: DefinitionBody,  # the nodes of a definition
     trees: Trees,
-    leaf: str,  # the leaf of each row and tree
     aggregate: str,  # of `AGGREGATES`
-) -> str | None:
-    """Add the nodes that aggregate what leaves say, `n k`; None where a leaf says nothing of a target, and all must."""
+) -> str:
+    """Add the nodes that aggregate what leaves say, `n k`, unless a leaf says nothing of a target, and all must."""
+    leaf = write_trees(body, trees)
     if aggregate in ("MIN", "MAX") and not trees.is_complete:
-        return None
+        raise Undefined
     result = _over_trees(body, trees.table(), leaf, REDUCTIONS.get(aggregate, "ReduceSum"))
-    if aggregate == "AVERAGE":
-        return body.add("Div", result, body.const(np.array(len(trees.roots), np.float32)))
-    return result
+    return body.add("Div", result, body.single(len(trees.roots))) if aggregate == "AVERAGE" else result
 
 
 def _over_trees(body: DefinitionBody, table: NDArray[np.float32], leaf: str, reduction: str) -> str:
@@ -198,24 +194,20 @@ def _over_trees(body: DefinitionBody, table: NDArray[np.float32], leaf: str, red
     count = table.shape[1]
     rows = body.add("Gather", body.const(table[:, 0] if count == 1 else table), leaf)
     reduced = body.reduce(reduction, rows, 1)
-    return reduced if count == 1 else body.add("Reshape", reduced, body.const(np.array([-1, count])))
+    return reduced if count == 1 else body.reshape(reduced, -1, count)
 
 
-def transformed(body: DefinitionBody, scores: str, transform: str, count: int = 2) -> str | None:
-    """Add what a post_transform makes of scores, `n k`; None where that is not known, as of one score."""
+def transformed(body: DefinitionBody, scores: str, transform: str, count: int = 2) -> str:
+    """Add what a post_transform makes of scores, `n k`; of one score few are known."""
     if transform == "NONE":
         return scores
     if transform == "PROBIT":
         return _probit(body, scores)
     if count == 1:  # kernels leave it as it is
-        return None
+        raise Undefined
     if transform == "LOGISTIC":
         return body.add("Sigmoid", scores)
     return body.add("Softmax", scores, axis=1) if transform == "SOFTMAX" else _softmax_of_others(body, scores)
-
-
-def _real(body: DefinitionBody, number: float) -> str:
-    return body.const(np.array(number, np.float32))
 
 
 def _probit(body: DefinitionBody, scores: str) -> str:
@@ -223,157 +215,134 @@ def _probit(body: DefinitionBody, scores: str) -> str:
 
     x = 2 score - 1; l = log((1 - x) (1 + x)); v = 2 / (pi a) + l / 2; sqrt(2) sign(x) sqrt(sqrt(v² - l / a) - v)
     """
-    one, half = _real(body, 1), _real(body, 0.5)
-    x = body.add("Sub", body.add("Mul", scores, _real(body, 2)), one)
+    one, half = body.single(1), body.single(0.5)
+    x = body.add("Sub", body.add("Mul", scores, body.single(2)), one)
     log = body.add("Log", body.add("Mul", body.add("Sub", one, x), body.add("Add", one, x)))
-    v = body.add("Add", body.add("Mul", log, half), _real(body, 2 / (3.14159 * 0.147)))
-    square = body.add("Sub", body.add("Mul", v, v), body.add("Mul", log, _real(body, 1 / 0.147)))
+    v = body.add("Add", body.add("Mul", log, half), body.single(2 / (3.14159 * 0.147)))
+    square = body.add("Sub", body.add("Mul", v, v), body.add("Mul", log, body.single(1 / 0.147)))
     size = body.add("Sqrt", body.add("Sub", body.add("Sqrt", square), v))
-    sign = body.add("Where", body.add("Less", x, _real(body, 0)), _real(body, -np.sqrt(2)), _real(body, np.sqrt(2)))
-    return body.add("Mul", sign, size)
+    is_below = body.add("Less", x, body.single(0))
+    return body.add("Mul", body.add("Where", is_below, body.single(-np.sqrt(2)), body.single(np.sqrt(2))), size)
 
 
 def _softmax_of_others(body: DefinitionBody, scores: str) -> str:
     """Add a softmax in which a score of nearly 0 counts nothing, and stays so small."""
     best = body.reduce("ReduceMax", scores, 1)
-    is_other = body.add("Greater", body.add("Abs", scores), _real(body, 1e-7))
+    is_other = body.add("Greater", body.add("Abs", scores), body.single(1e-7))
     powers = body.add("Exp", body.add("Sub", scores, best))
-    total = body.reduce("ReduceSum", body.add("Where", is_other, powers, _real(body, 0)), 1)
+    total = body.reduce("ReduceSum", body.add("Where", is_other, powers, body.single(0)), 1)
     small = body.add("Mul", scores, body.add("Exp", body.add("Neg", best)))
     return body.add("Div", body.add("Where", is_other, powers, small), total)
 
 
-class Attributes(NamedTuple):
-    """The trees of a TreeEnsembleClassifier or a TreeEnsembleRegressor, in lists of one length."""
-
-    keys: list[tuple[int, int]]
-    modes: Sequence[str]
-    features: Sequence[int]
-    values: NDArray[np.float32]
-    if_true: Sequence[int]
-    if_false: Sequence[int]
-    tracks: Sequence[int]
-
-    @staticmethod
-    def of(node: ir.Node) -> "Attributes | None":
-        """Read them; None where the lists do not fit each other."""
-        ints = node.attributes.get_ints
-        trees, nodes = ints("nodes_treeids", []), ints("nodes_nodeids", [])
-        modes, features = node.attributes.get_strings("nodes_modes", []), ints("nodes_featureids", [])
-        if_true, if_false = ints("nodes_truenodeids", []), ints("nodes_falsenodeids", [])
-        tracks = ints("nodes_missing_value_tracks_true", []) or [0] * len(nodes)
-        values = numbers_of(node, "nodes_values")
-        lists: Sequence[Any] = (trees, nodes, modes, features, if_true, if_false, tracks, values)
-        keys = list(zip(trees, nodes, strict=False))
-        if {len(each) for each in lists} != {len(nodes)} or len({*keys}) < len(nodes) or not nodes:
-            return None
-        return Attributes(keys, modes, features, values, if_true, if_false, tracks)
-
-
-def numbers_of(node: ir.Node, name: str) -> NDArray[np.float32]:
+def numbers_of(body: DefinitionBody, name: str) -> NDArray[np.float32]:
     """Return an attribute that is a list of numbers, or a tensor of another name."""
-    tensor = node.attributes.get_tensor(f"{name}_as_tensor", None)
-    if tensor is not None:
-        return tensor.numpy().astype(np.float32).reshape(-1)
-    return np.array(node.attributes.get_floats(name, []), np.float32)
+    tensor = body.node.attributes.get_tensor(f"{name}_as_tensor", None)
+    return body.floats(name) if tensor is None else tensor.numpy().astype(np.float32).reshape(-1)
 
 
 def trees_of(
-    node: ir.Node,
+    body: DefinitionBody,  # of a TreeEnsembleClassifier or a TreeEnsembleRegressor
     kind: str,  # `class` or `target`: what names of attributes begin with
     targets: int,  # how many of them there are
     first: int = 0,  # the first of them
-) -> Trees | None:
-    """Return the trees of a TreeEnsembleClassifier or a TreeEnsembleRegressor; None where they are none."""
-    known, weights = Attributes.of(node), numbers_of(node, f"{kind}_weights")
-    places, ids = (node.attributes.get_ints(f"{kind}_{each}", []) for each in ("nodeids", "ids"))
-    of_trees = node.attributes.get_ints(f"{kind}_treeids", [])
-    if known is None or not len(places) == len(ids) == len(of_trees) == weights.size or targets < 1:
-        return None
+) -> Trees:
+    """Return the trees that attributes list."""
+    ints, modes = body.integers, body.node.attributes.get_strings("nodes_modes", [])
+    names, values = (
+        ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids"),
+        numbers_of(body, "nodes_values"),
+    )
+    of_nodes, nodes, features, if_true, if_false = (ints(f"nodes_{name}") for name in names)
+    tracks = ints("nodes_missing_value_tracks_true") or [0] * len(nodes)
+    lists: Sequence[Any] = (of_nodes, modes, features, if_true, if_false, tracks, values)
+    keys = list(zip(of_nodes, nodes, strict=False))
+    if {len(each) for each in lists} != {len(nodes)} or len({*keys}) < len(nodes) or not nodes:
+        raise Undefined
+    places, ids, of_trees = (ints(f"{kind}_{name}") for name in ("nodeids", "ids", "treeids"))
+    weights = numbers_of(body, f"{kind}_weights")
+    if not len(places) == len(ids) == len(of_trees) == weights.size or targets < 1:
+        raise Undefined
     said: dict[tuple[int, int], NDArray[np.float32]] = {}
     for key, target, weight in zip(zip(of_trees, places, strict=True), ids, weights, strict=True):
         row = said.setdefault(key, np.full(targets, np.nan, np.float32))
         if not 0 <= target - first < targets or not np.isnan(row[target - first]):  # kernels add some of them up
-            return None
+            raise Undefined
         row[target - first] = weight
-    trees = Trees(targets, known.modes)
+    trees = Trees(targets, modes)
     numbers: dict[tuple[int, int], int] = {}
     slots: dict[tuple[int, int], list[Any]] = {}
-    for place, (key, mode) in enumerate(zip(known.keys, known.modes, strict=True)):
+    for key, mode, feature, value, track in zip(keys, modes, features, values, tracks, strict=True):
         if mode == LEAF:
             numbers[key] = trees.leaf(said.get(key, np.full(targets, np.nan, np.float32)))
         elif mode in MODES[:-1]:
-            number = known.values[place]
-            tracks = bool(known.tracks[place])
-            numbers[key], slots[key] = trees.branch(mode, known.features[place], number, tracks_true=tracks)
+            numbers[key], slots[key] = trees.branch(mode, feature, value, tracks_true=bool(track))
         else:
-            return None
+            raise Undefined
     inner: set[tuple[int, int]] = set()
-    for place, key in enumerate(known.keys):
+    for key, *children in zip(keys, if_true, if_false, strict=True):
         if key in slots:
-            pair = (key[0], known.if_true[place]), (key[0], known.if_false[place])
+            pair = [(key[0], child) for child in children]
             if not all(each in numbers for each in pair):
-                return None
+                raise Undefined
             inner.update(pair)
-            trees.connect(slots[key], numbers[pair[0]], numbers[pair[1]])
-    roots = list({key[0]: key for key in reversed(known.keys)}.values())[::-1]  # the first node of each tree
+            trees.connect(slots[key], *(numbers[each] for each in pair))
+    roots = list({key[0]: key for key in reversed(keys)}.values())[::-1]  # the first node of each tree
+    if not inner.isdisjoint(roots):
+        raise Undefined
     trees.roots = [numbers[key] for key in roots]
-    return trees if inner.isdisjoint(roots) else None
+    return trees
 
 
-def regressor(body: DefinitionBody) -> bool:
+def regressor(body: DefinitionBody) -> None:
     """GatherND, comparisons and Where for each level of the trees; ReduceSum of what the leaves say."""
-    attributes = body.node.attributes
-    targets, base = attributes.get_int("n_targets", 1), numbers_of(body.node, "base_values")
-    aggregate = attributes.get_string("aggregate_function", "SUM")
-    trees = trees_of(body.node, "target", targets)
-    is_known = aggregate in AGGREGATES and base.size in (0, targets) and body.kind in TO_FLOAT
-    leaf = write_trees(body, trees) if is_known and trees is not None else None
-    scores = None if leaf is None or trees is None else aggregated(body, trees, leaf, aggregate)
-    if scores is not None and trees is not None and base.any():
+    targets, base = body.integer("n_targets", 1), numbers_of(body, "base_values")
+    aggregate = body.text("aggregate_function", "SUM")
+    trees = trees_of(body, "target", targets)
+    if aggregate not in AGGREGATES or base.size not in (0, targets) or body.kind not in TO_FLOAT:
+        raise Undefined
+    scores = aggregated(body, trees, aggregate)
+    if base.any():
         if targets > 1 and not trees.is_of_all_targets:  # kernels add it to what leaves say alone
-            return False
+            raise Undefined
         scores = body.add("Add", scores, body.const(base))
-    transform = attributes.get_string("post_transform", "NONE")
-    result = None if scores is None else transformed(body, scores, transform, targets)
-    if result is None:
-        return False
-    body.give(result)
-    return True
+    body.give(transformed(body, scores, body.text("post_transform", "NONE"), targets))
 
 
-def classifier(body: DefinitionBody) -> bool:
+def classifier(body: DefinitionBody) -> None:
     """GatherND, comparisons and Where for each level of the trees; ReduceSum, ArgMax, Sigmoid or Softmax."""
-    attributes = body.node.attributes
-    labels = body.labels("classlabels_int64s")
-    base, ids = numbers_of(body.node, "base_values"), {*attributes.get_ints("class_ids", [])}
-    transform = attributes.get_string("post_transform", "NONE")
+    labels, base, ids = (
+        body.labels("classlabels_int64s"),
+        numbers_of(body, "base_values"),
+        {*body.integers("class_ids")},
+    )
+    transform = body.text("post_transform", "NONE")
     if labels.size < 2 or body.kind not in TO_FLOAT or transform not in TRANSFORMS[: 3 if labels.size == 2 else None]:
-        return False
+        raise Undefined
     if labels.size == 2:  # of scores of both kernels choose by the second alone, and give no label: none is written
-        return len(ids) == 1 and _of_one_score(body, labels, base, ids.pop(), transform)
-    trees = trees_of(body.node, "class", labels.size)
-    leaf = None if trees is None or base.size not in (0, labels.size) else write_trees(body, trees)
-    if trees is None or leaf is None:
-        return False
+        if len(ids) != 1:
+            raise Undefined
+        _of_one_score(body, labels, base, ids.pop(), transform)
+        return
+    trees = trees_of(body, "class", labels.size)
+    if base.size not in (0, labels.size):
+        raise Undefined
+    leaf = write_trees(body, trees)
     scores = candidates = _over_trees(body, trees.table(), leaf, "ReduceSum")
     if base.size:
         scores = candidates = body.add("Add", scores, body.const(base))
     elif not trees.is_of_all_targets:  # a class of which no leaf says anything is not chosen
         counts = _over_trees(body, trees.table(counts=True), leaf, "ReduceMax")
-        is_said = body.add("Greater", counts, body.const(np.array(0, np.float32)))
+        is_said = body.add("Greater", counts, body.single(0))
         candidates = body.add("Where", is_said, scores, body.const(np.array(np.finfo(np.float32).min)))
     best = body.add("ArgMax", candidates, axis=1, keepdims=0)
     body.give(body.add("Gather", body.const(labels), best))
-    result = transformed(body, scores, transform)
-    assert result is not None
-    body.give(result, 1)
-    return True
+    body.give(transformed(body, scores, transform), 1)
 
 
 def _of_one_score(
     body: DefinitionBody, labels: NDArray[Any], base: NDArray[np.float32], target: int, transform: str
-) -> bool:
+) -> None:
     """Write a classifier of two labels whose leaves say something of one: kernels make up the other score.
 
     1. The second label is chosen from above 0.5 on where no weight is negative, else from above 0 on.
@@ -381,131 +350,92 @@ def _of_one_score(
        probabilities of it and its negation, and a SOFTMAX nothing.
     3. Of the second label, the first's score is 0; a base value is not known to count then.
     """
-    trees = trees_of(body.node, "class", 1, target)
-    leaf = None if trees is None or base.size > (target == 0) else write_trees(body, trees)
-    if trees is None or leaf is None:
-        return False
-    score = _over_trees(body, trees.table(), leaf, "ReduceSum")
+    trees = trees_of(body, "class", 1, target)
+    if base.size > (target == 0):
+        raise Undefined
+    score = _over_trees(body, trees.table(), write_trees(body, trees), "ReduceSum")
     if base.any():
         score = body.add("Add", score, body.const(base))
-    is_probability = bool(np.all(numbers_of(body.node, "class_weights") >= 0))
-    _choose(body, labels, score, 0.5 if is_probability else 0.0)
+    is_probability = bool(np.all(numbers_of(body, "class_weights") >= 0))
+    is_second = body.add("Greater", score, body.single(0.5 if is_probability else 0))
+    place = body.reshape(body.add("Cast", is_second, to=onnx.TensorProto.INT64), -1)
+    body.give(body.add("Gather", body.const(labels), place))
     if target:
-        other = body.add("Mul", score, body.const(np.array(0, np.float32)))
+        other = body.add("Mul", score, body.single(0))
     elif transform == "LOGISTIC" or not is_probability:
         other = body.add("Neg", score)
     else:
-        other = body.add("Sub", body.const(np.array(1, np.float32)), score)
+        other = body.add("Sub", body.single(1), score)
     both = body.add("Concat", other, score, axis=1)
-    result = both if transform == "SOFTMAX" and not target else transformed(body, both, transform)
-    assert result is not None
-    body.give(result, 1)
-    return True
+    body.give(both if transform == "SOFTMAX" and not target else transformed(body, both, transform), 1)
 
 
-def _choose(body: DefinitionBody, labels: NDArray[Any], score: str, threshold: float) -> None:
-    """Let the label be the second one where a score, `n 1`, is above a threshold, else the first."""
-    is_above = body.add("Greater", score, body.const(np.array(threshold, np.float32)))
-    place = body.add("Cast", is_above, to=onnx.TensorProto.INT64)
-    flat = body.add("Reshape", place, body.const(np.array([-1])))
-    body.give(body.add("Gather", body.const(labels), flat))
+def _ensemble_trees(body: DefinitionBody, targets: int) -> Trees:
+    """Return the trees of a TreeEnsemble, whose attributes list nodes and leaves."""
+    ints, tensor = body.integers, body.node.attributes.get_tensor
+    splits, modes, weights = (tensor(name, None) for name in ("nodes_splits", "nodes_modes", "leaf_weights"))
+    if splits is None or modes is None or weights is None:
+        raise Undefined
+    features, leaf_targets, roots = (ints(name) for name in ("nodes_featureids", "leaf_targetids", "tree_roots"))
+    tracks = ints("nodes_missing_value_tracks_true") or [0] * len(features)
+    pairs = [(ints(f"nodes_{side}nodeids"), ints(f"nodes_{side}leafs")) for side in ("true", "false")]
+    lists: Sequence[Any] = (splits.numpy(), modes.numpy(), tracks, *pairs[0], *pairs[1])
+    leaf_weights = weights.numpy().astype(np.float32)
+    if {len(each) for each in lists} != {len(features)} or leaf_weights.shape != (len(leaf_targets),):
+        raise Undefined
+    # where the comparison holds, and where not: for each node a place, and whether it is a leaf's
+    children, numbers = [list(zip(*pair, strict=True)) for pair in pairs], modes.numpy().tolist()
+    places = [
+        *((place, len(leaf_targets if is_leaf else features)) for place, is_leaf in chain(*children)),
+        *((root, len(features)) for root in roots),
+        *((target, targets) for target in leaf_targets),
+        *((number, len(MODES)) for number in numbers),
+    ]
+    if not all(0 <= place < count for place, count in places):
+        raise Undefined
+    members = _members(numbers, splits.numpy(), tensor("membership_values", None))
+    trees = Trees(targets, [MODES[number] for number in numbers])
+    rows = np.full((len(leaf_targets), targets), np.nan, np.float32)
+    rows[np.arange(len(rows)), leaf_targets] = leaf_weights
+    leaves = list(map(trees.leaf, rows))
+    branches = [
+        trees.membership(feature, listed, tracks_true=bool(track))
+        if MODES[number] == MEMBER
+        else trees.branch(MODES[number], feature, listed[0], tracks_true=bool(track))
+        for number, feature, listed, track in zip(numbers, features, members, tracks, strict=True)
+    ]
+    firsts = [first for first, _ in branches]
+    sides = [[(leaves if is_leaf else firsts)[place] for place, is_leaf in side] for side in children]
+    for (_, slots), if_true, if_false in zip(branches, *sides, strict=True):
+        trees.connect(slots, if_true, if_false)
+    trees.roots = [firsts[root] for root in roots]
+    return trees
 
 
-class EnsembleLists(NamedTuple):
-    """The trees of a TreeEnsemble: nodes, and leaves."""
-
-    modes: list[int]
-    features: Sequence[int]
-    tracks: Sequence[int]
-    children: list[list[tuple[int, int]]]
-    """Where the comparison holds, and where not: for each node a place, and whether it is a leaf's."""
-    leaf_targets: Sequence[int]
-    leaf_weights: NDArray[np.float32]
-    roots: Sequence[int]
-    members: list[list[np.float32]]  # of each node the numbers that it compares with: several of a set
-
-    @staticmethod
-    def of(node: ir.Node, targets: int) -> "EnsembleLists | None":
-        """Read them; None where the lists do not fit each other, or a number names nothing."""
-        ints, tensor = node.attributes.get_ints, node.attributes.get_tensor
-        splits, modes, weights = (tensor(name, None) for name in ("nodes_splits", "nodes_modes", "leaf_weights"))
-        if splits is None or modes is None or weights is None:
-            return None
-        features, leaf_targets, roots = (
-            ints(name, []) for name in ("nodes_featureids", "leaf_targetids", "tree_roots")
-        )
-        tracks = ints("nodes_missing_value_tracks_true", []) or [0] * len(features)
-        pairs = [(ints(f"nodes_{side}nodeids", []), ints(f"nodes_{side}leafs", [])) for side in ("true", "false")]
-        lists: Sequence[Any] = (splits.numpy(), modes.numpy(), tracks, *pairs[0], *pairs[1])
-        leaf_weights = weights.numpy().astype(np.float32)
-        if {len(each) for each in lists} != {len(features)} or leaf_weights.shape != (len(leaf_targets),):
-            return None
-        children, numbers = [list(zip(*pair, strict=True)) for pair in pairs], modes.numpy().tolist()
-        places = [
-            *((place, len(leaf_targets if is_leaf else features)) for place, is_leaf in chain(*children)),
-            *((root, len(features)) for root in roots),
-            *((target, targets) for target in leaf_targets),
-            *((number, len(MODES)) for number in numbers),
-        ]
-        if not all(0 <= place < count for place, count in places):
-            return None
-        members = _members(numbers, splits.numpy(), tensor("membership_values", None))
-        if members is None:
-            return None
-        return EnsembleLists(numbers, features, tracks, children, leaf_targets, leaf_weights, roots, members)
-
-    def trees(self, targets: int) -> Trees:
-        """Return the trees."""
-        trees = Trees(targets, [MODES[mode] for mode in self.modes])
-        rows = np.full((len(self.leaf_targets), targets), np.nan, np.float32)
-        rows[np.arange(len(rows)), self.leaf_targets] = self.leaf_weights
-        leaves = list(map(trees.leaf, rows))
-        facts = zip(self.modes, self.features, self.members, self.tracks, strict=True)
-        branches = [
-            trees.membership(feature, members, tracks_true=bool(track))
-            if MODES[mode] == MEMBER
-            else trees.branch(MODES[mode], feature, members[0], tracks_true=bool(track))
-            for mode, feature, members, track in facts
-        ]
-        firsts = [first for first, _ in branches]
-        sides = [[(leaves if is_leaf else firsts)[place] for place, is_leaf in side] for side in self.children]
-        for (_, slots), if_true, if_false in zip(branches, *sides, strict=True):
-            trees.connect(slots, if_true, if_false)
-        trees.roots = [firsts[root] for root in self.roots]
-        return trees
-
-
-def _members(
-    modes: Sequence[int], splits: NDArray[Any], sets: ir.TensorProtocol | None
-) -> list[list[np.float32]] | None:
-    """Return the numbers that each node compares with; None where one has no set. A NaN ends each set."""
+def _members(modes: Sequence[int], splits: NDArray[Any], sets: ir.TensorProtocol | None) -> list[list[np.float32]]:
+    """Return the numbers that each node compares with, unless one has no set. A NaN ends each set."""
     numbers = np.zeros(0, np.float32) if sets is None else sets.numpy().astype(np.float32)
-    ends = np.flatnonzero(np.isnan(numbers))
-    listed = iter(each[~np.isnan(each)] for each in np.split(numbers, ends))
+    listed = iter(each[~np.isnan(each)] for each in np.split(numbers, np.flatnonzero(np.isnan(numbers))))
     result = [
         list(next(listed, ())) if MODES[mode] == MEMBER else [np.float32(split)]
         for mode, split in zip(modes, splits, strict=True)
     ]
-    return result if all(result) else None
+    if not all(result):
+        raise Undefined
+    return result
 
 
-def ensemble(body: DefinitionBody) -> bool:
+def ensemble(body: DefinitionBody) -> None:
     """GatherND, comparisons and Where for each level of the trees; what the leaves say, added up."""
-    number = body.node.attributes.get_int
-    targets, aggregate, transform = number("n_targets", 1), number("aggregate_function", 1), number("post_transform", 0)
-    lists = EnsembleLists.of(body.node, targets)
-    if lists is None or body.kind not in TO_FLOAT:
-        return False
-    if not (0 <= aggregate < len(AGGREGATES) and 0 <= transform < len(TRANSFORMS)):
-        return False
-    trees = lists.trees(targets)
-    leaf = write_trees(body, trees)
-    scores = None if leaf is None else aggregated(body, trees, leaf, AGGREGATES[aggregate])
-    result = None if scores is None else transformed(body, scores, TRANSFORMS[transform], targets)
-    if result is None:
-        return False
-    body.give(result)
-    return True
+    targets, aggregate, transform = (
+        body.integer(name, default)
+        for name, default in (("n_targets", 1), ("aggregate_function", 1), ("post_transform", 0))
+    )
+    is_known = 0 <= aggregate < len(AGGREGATES) and 0 <= transform < len(TRANSFORMS)
+    if not is_known or body.kind not in TO_FLOAT:
+        raise Undefined
+    scores = aggregated(body, _ensemble_trees(body, targets), AGGREGATES[aggregate])
+    body.give(transformed(body, scores, TRANSFORMS[transform], targets))
 
 
 DEFINITIONS: Mapping[str, Any] = {  # operator of ai.onnx.ml -> what adds the nodes that compute it

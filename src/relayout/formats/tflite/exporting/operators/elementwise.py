@@ -88,9 +88,7 @@ def _shrink(op: NodeExport, x: DraftTensor) -> DraftTensor:
 
 
 FORMULAS: Mapping[str, Formula] = {
-    "Acos": Formula(
-        "ATAN2 of the sine, `sqrt((1 - x) (1 + x))`.", lambda op, x: op.each("ATAN2", _cosine(op, x), x)
-    ),
+    "Acos": Formula("ATAN2 of the sine, `sqrt((1 - x) (1 + x))`.", lambda op, x: op.each("ATAN2", _cosine(op, x), x)),
     "Acosh": Formula(
         "LOG of the operand and the root of its square less 1.",
         lambda op, x: op.each(
@@ -280,7 +278,12 @@ def relu(op: NodeExport) -> None:
         op.give(op.maximum(operand, 0))
 
 
-CLIPS = {(0.0, math.inf): "RELU", (0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1", (0.0, 1.0): "RELU_0_TO_1"}
+CLIPS: Mapping[tuple[float | None, float | None], str] = {
+    (0.0, math.inf): "RELU",
+    (0.0, 6.0): "RELU6",
+    (-1.0, 1.0): "RELU_N1_TO_1",
+    (0.0, 1.0): "RELU_0_TO_1",
+}
 """Bounds of a Clip -> the activation that it is."""
 
 
