@@ -318,6 +318,16 @@ class BuiltinBuilder:
         dims = (*front, a.dims[-1 if adj_x else -2], b.dims[-2 if adj_y else -1])
         return batched_product(self, (a, b), dims, adjoint=(adj_x, adj_y))
 
+    def fully_connected(
+        self,
+        rows: DraftTensor,  # the last axis is multiplied
+        weights: DraftTensor,  # `n k`
+        bias: DraftTensor | None = None,  # `n`
+    ) -> DraftTensor:
+        """Multiply rows by weights."""
+        inputs, dims = [rows, weights, *([] if bias is None else [bias])], (*rows.dims[:-1], weights.dims[0])
+        return self.emit("FULLY_CONNECTED", inputs, dims, keep_num_dims=len(rows.dims) > MATRIX)
+
     def pad(self, tensor: DraftTensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> DraftTensor:
         """Return a tensor with a border of one number; of a small constant, a constant."""
         if not any(map(any, pads)):

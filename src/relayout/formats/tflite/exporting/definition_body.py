@@ -10,7 +10,7 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.exporting.node_reading import NodeReading
+from relayout.formats.tflite.exporting.node import NodeReading
 from relayout.formats.tflite.exporting.registry import Unwritable
 
 AXES_ARE_OPERANDS = {"ReduceSum": 13, "ReduceMax": 18, "ReduceL1": 18, "ReduceL2": 18, "ReduceMin": 18}

@@ -8,7 +8,7 @@ other types. Operators on quantized integers are none of its business.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from itertools import zip_longest
 
@@ -17,7 +17,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.draft import NUMPY_TYPES, Dims, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.scales import has_zero_point_of_16_bits
 
@@ -78,23 +78,11 @@ def require_scales(operator: DraftOperator) -> None:
 
 # Element types and extents of ONNX values in the terms of a `.tflite` file.
 
+_NAMES = "BFLOAT16 BOOL COMPLEX64 FLOAT16 INT4 INT8 INT16 INT32 INT64 STRING UINT8 UINT16 UINT32 UINT64"
 TENSOR_TYPES: Mapping[ir.DataType, TensorType] = {
+    **{ir.DataType[name]: TensorType[name] for name in _NAMES.split()},
     ir.DataType.FLOAT: TensorType.FLOAT32,
-    ir.DataType.FLOAT16: TensorType.FLOAT16,
     ir.DataType.DOUBLE: TensorType.FLOAT64,
-    ir.DataType.INT64: TensorType.INT64,
-    ir.DataType.INT32: TensorType.INT32,
-    ir.DataType.INT16: TensorType.INT16,
-    ir.DataType.INT8: TensorType.INT8,
-    ir.DataType.INT4: TensorType.INT4,
-    ir.DataType.UINT8: TensorType.UINT8,
-    ir.DataType.UINT16: TensorType.UINT16,
-    ir.DataType.UINT32: TensorType.UINT32,
-    ir.DataType.UINT64: TensorType.UINT64,
-    ir.DataType.BOOL: TensorType.BOOL,
-    ir.DataType.COMPLEX64: TensorType.COMPLEX64,
-    ir.DataType.BFLOAT16: TensorType.BFLOAT16,
-    ir.DataType.STRING: TensorType.STRING,
 }
 
 
@@ -123,19 +111,6 @@ def tensor_dims(value: ir.Value) -> Dims:
     )
 
 
-_BY_LETTER = {
-    "f": TensorType.FLOAT32,
-    "l": TensorType.INT64,
-    "i": TensorType.INT32,
-    "h": TensorType.INT16,
-    "b": TensorType.INT8,
-    "H": TensorType.UINT16,
-    "I": TensorType.UINT32,
-    "B": TensorType.UINT8,
-    "e": TensorType.FLOAT16,
-    "d": TensorType.FLOAT64,
-    "?": TensorType.BOOL,
-}
 _TABLE = """
 fli     ADD SUB MUL FLOOR_MOD NEG CUMSUM RANGE SUM MEAN REDUCE_MAX REDUCE_MIN REDUCE_PROD
 fli     LESS LESS_EQUAL GREATER GREATER_EQUAL
@@ -159,7 +134,7 @@ f       RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 SOFTMAX LOG_SOFTMAX BATCH_MATMUL FUL
 f       TRANSPOSE_CONV CONV_3D AVERAGE_POOL_2D RESIZE_BILINEAR L2_NORMALIZATION
 """
 TYPES: Mapping[str, tuple[TensorType, ...]] = {  # builtin -> the types of its data that its kernel takes
-    name: tuple(_BY_LETTER[letter] for letter in letters)
+    name: tuple(NUMPY_TYPES[np.dtype(letter).name] for letter in letters)
     for letters, *names in (line.split() for line in _TABLE.strip().splitlines())
     for name in names
 }
@@ -173,23 +148,10 @@ WIDER: Mapping[TensorType, tuple[TensorType, ...]] = {  # type -> types that hol
     TensorType.INT32: (TensorType.INT64,),
     TensorType.UINT32: (TensorType.INT64,),
 }
-ANY_SIGN = frozenset(  # builtins that do the same bits to signed and unsigned integers
-    [
-        "ADD",
-        "SUB",
-        "MUL",
-        "EQUAL",
-        "NOT_EQUAL",
-        "GATHER",
-        "GATHER_ND",
-        "CONCATENATION",
-        "REVERSE_V2",
-        "SPLIT",
-        "SPLIT_V",
-        "BROADCAST_TO",
-        "STABLEHLO_AND",
-    ]
-)
+_NAMES = """
+    ADD BROADCAST_TO CONCATENATION EQUAL GATHER GATHER_ND MUL NOT_EQUAL REVERSE_V2 SPLIT SPLIT_V STABLEHLO_AND SUB
+"""
+ANY_SIGN = frozenset(_NAMES.split())  # builtins that do the same bits to signed and unsigned integers
 ORDERED = frozenset(["LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "MAXIMUM", "MINIMUM", "TOPK_V2"])
 """Builtins that only ask for the order of numbers: unsigned ones are moved down to where signed ones lie."""
 DATA = {"SPLIT": 1, "TRANSPOSE_CONV": 2, "ONE_HOT": 2, "SCATTER_ND": 1, "SELECT_V2": 1, "FILL": 1}
@@ -207,16 +169,23 @@ def widen(
         kind = _data(operator).type
         takes = TYPES.get(operator.name)
         is_text = kind == TensorType.STRING  # see `constants.py`
-        if takes is None or is_text or (kind in takes and not _is_refused(operator)) or _averages_integers(operator):
+        # A kernel refuses integers for their zero point.
+        is_refused = operator.name == "CONCATENATION" and has_zero_point_of_16_bits(_data(operator))
+        if takes is None or is_text or (kind in takes and not is_refused) or _averages_integers(operator):
             draft.operators.append(operator)
             continue
         if kind == TensorType.UINT64 and operator.name in ANY_SIGN | ORDERED:
             _as_signed(draft, operator, moved=operator.name in ORDERED)
             continue
-        wide = next((each for each in WIDER.get(kind, ()) if each in takes), None)
-        if wide is None:
-            raise Unwritable(f"elements of {kind.name}")
-        _cast_around(draft, operator, kind, wide)
+        _cast_around(draft, operator, kind, wider_type(kind, [each for each in takes if each != kind]))
+
+
+def wider_type(kind: TensorType, types: Collection[TensorType]) -> TensorType:
+    """Return one of some types that holds every number of another one: that one, if it is among them."""
+    wide = next((each for each in (kind, *WIDER.get(kind, ())) if each in types), None)
+    if wide is None:
+        raise Unwritable(f"elements of {kind.name}")
+    return wide
 
 
 def _as_signed(
@@ -246,11 +215,6 @@ def _as_signed(
     for result, tensor in inner.items():
         bits = step("ADD", [tensor, half], TensorType.INT64) if moved else tensor
         step("BITCAST", [bits], TensorType.UINT64, result)
-
-
-def _is_refused(operator: DraftOperator) -> bool:
-    """Return whether a kernel refuses its integers for their zero point."""
-    return operator.name == "CONCATENATION" and has_zero_point_of_16_bits(_data(operator))
 
 
 def _averages_integers(operator: DraftOperator) -> bool:
@@ -302,10 +266,7 @@ def free_scales(draft: Draft) -> None:
         tensors = [each for each in (*operator.inputs, *operator.outputs) if each is not None]
         if operator.name not in ("ADD", "SUB") or operator.is_restored:
             continue
-        if all(each.type == TensorType.INT16 and _is_power_of_two(each) for each in tensors):
+        scales = [each.quantization.scale for each in tensors if each.type == TensorType.INT16 and each.quantization]
+        powers = np.log2(np.concatenate([*scales, []]))
+        if len(scales) == len(tensors) and (abs(powers - powers.round()) < NEARLY).all():
             operator.options["pot_scale_int16"] = False
-
-
-def _is_power_of_two(tensor: DraftTensor) -> bool:
-    power = np.zeros(0) if tensor.quantization is None else np.log2(np.asarray(tensor.quantization.scale, np.float64))
-    return tensor.quantization is not None and bool((abs(power - power.round()) < NEARLY).all())

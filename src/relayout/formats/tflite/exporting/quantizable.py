@@ -95,7 +95,12 @@ def fuse_lone_activations(draft: Draft, quantization: str, *, for_litert: bool) 
     """
     if quantization in STATIC:
         names = ("RELU6", "RELU_N1_TO_1", *(("RELU",) if for_litert and quantization == "int8" else ()))
-        _Pass(draft, dict.fromkeys(names, _Pass.lone_activation)).run()
+
+        def lone_activation(_: _Pass, op: Rewriting) -> Results:
+            kind = ActivationFunctionType[op.operator.name]
+            return op.each("ADD", op.operands[0], 0.0, fused_activation_function=kind)
+
+        _Pass(draft, dict.fromkeys(names, lone_activation)).run()
 
 
 Results = DraftTensor | list[DraftTensor] | None
@@ -123,19 +128,12 @@ class _Pass:
         rewrite_operators(self.draft, 0, self._form_of)
 
     def _form_of(self, operator: DraftOperator) -> Form | None:
-        form = None if operator.is_restored or not _computes_reals(operator) else self.forms.get(operator.name)
+        # Real numbers of single precision that stand for themselves.
+        is_real = all(each.type == TensorType.FLOAT32 and each.quantization is None for each in operator.outputs)
+        form = self.forms.get(operator.name) if is_real and not operator.is_restored else None
         return None if form is None else partial(form, self)
 
     # Always.
-
-    def square(self, op: Rewriting) -> Results:
-        """Write SQUARE."""
-        (x,) = op.operands
-        return op.each("MUL", x, x, **op.fused)
-
-    def negation(self, op: Rewriting) -> Results:
-        """Write NEG."""
-        return op.mul(op.operands[0], -1.0)
 
     def exact_quotient(self, op: Rewriting) -> Results:
         """Write DIV by powers of two, and a hard swish that ends in a quotient."""
@@ -257,11 +255,6 @@ class _Pass:
 
     # Before a quantization.
 
-    def clip_to_one(self, op: Rewriting) -> Results:
-        """Write RELU_0_TO_1."""
-        (x,) = op.operands
-        return op.mul(op.each("RELU6", op.mul(x, SIX)), 1 / SIX)
-
     def gated(self, op: Rewriting) -> Results:
         """Write HARD_SWISH. A sixth of x has the integers of x, so that no number is rounded once more."""
         (x,) = op.operands
@@ -314,16 +307,6 @@ class _Pass:
             return op.add(x, op.each("RELU", op.mul(x, slope.array - 1)))
         return op.add(x, op.mul(op.each("RELU", op.mul(x, -1.0)), op.sub(1.0, slope)))
 
-    def absolute(self, op: Rewriting) -> Results:
-        """Write ABS."""
-        (x,) = op.operands
-        return op.maximum(x, op.mul(x, -1.0))
-
-    def minimum(self, op: Rewriting) -> Results:
-        """Write MINIMUM."""
-        x, y = op.operands
-        return op.sub(y, op.each("RELU", op.sub(y, x)))
-
     def greatest(self, op: Rewriting) -> Results:
         """Write REDUCE_MAX: over height and width as a pool."""
         (x, axes), sides = op.operands, op.operands[0].dims[1:3]
@@ -359,11 +342,6 @@ class _Pass:
         kinds = [(x.type, tuple(dims))] * count
         return op.concat(op.outputs("SPLIT", [op.ints(np.array(split)), x], kinds, num_splits=count), joined)
 
-    def lone_activation(self, op: Rewriting) -> Results:
-        """Write an activation as a sum with 0 that applies it."""
-        kind = ActivationFunctionType[op.operator.name]
-        return op.each("ADD", op.operands[0], 0.0, fused_activation_function=kind)
-
     def embedding(self, op: Rewriting) -> Results:
         """Write GATHER of rows of a constant matrix."""
         table, places = op.operands
@@ -377,15 +355,10 @@ class _Pass:
         return op.emit("EMBEDDING_LOOKUP", [rows, table], (count, table.dims[1]), op.result.type)
 
 
-def _computes_reals(operator: DraftOperator) -> bool:
-    """Return whether an operator gives real numbers of single precision that stand for themselves."""
-    return all(each.type == TensorType.FLOAT32 and each.quantization is None for each in operator.outputs)
-
-
 FormOfPass = Callable[[_Pass, Rewriting], Results]
 ALWAYS: Mapping[str, FormOfPass] = {
-    "SQUARE": _Pass.square,
-    "NEG": _Pass.negation,
+    "SQUARE": lambda _, op: op.each("MUL", op.operands[0], op.operands[0], **op.fused),
+    "NEG": lambda _, op: op.mul(op.operands[0], -1.0),
     "DIV": _Pass.exact_quotient,
     "SPLIT_V": _Pass.uneven_split,
     "MUL": _Pass.hard_swish,
@@ -393,11 +366,11 @@ ALWAYS: Mapping[str, FormOfPass] = {
 FOR_INTEGERS: Mapping[str, FormOfPass] = {
     "DIV": _Pass.quotient,
     "SPLIT": _Pass.unread_split,
-    "RELU_0_TO_1": _Pass.clip_to_one,
+    "RELU_0_TO_1": lambda _, op: op.mul(op.each("RELU6", op.mul(op.operands[0], SIX)), 1 / SIX),
     "LEAKY_RELU": _Pass.prelu,
     "PRELU": _Pass.prelu,
-    "ABS": _Pass.absolute,
-    "MINIMUM": _Pass.minimum,
+    "ABS": lambda _, op: op.maximum(op.operands[0], op.mul(op.operands[0], -1.0)),
+    "MINIMUM": lambda _, op: op.sub(op.operands[1], op.each("RELU", op.sub(op.operands[1], op.operands[0]))),
     "REDUCE_MAX": _Pass.greatest,
     "DEPTH_TO_SPACE": _Pass.depth_to_space,
     "SPACE_TO_DEPTH": _Pass.space_to_depth,

@@ -10,6 +10,7 @@ Where all extents stay, ONNX Runtime copies the tensor, whatever the scales.
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from functools import partial, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ class NearestBuiltin(NamedTuple):
         return found
 
 
-BUILTINS = (NearestBuiltin(False, False), NearestBuiltin(False, True), NearestBuiltin(True, False))
+NEAREST_BUILTINS = (NearestBuiltin(False, False), NearestBuiltin(False, True), NearestBuiltin(True, False))
 
 
 def stays_exact(scale: float) -> bool:
@@ -159,29 +160,36 @@ class Factors:
         axes: list[int],  # those along which the result may differ
     ) -> bool | DraftTensor:
         """Return whether all extents stay, so that the result is a copy: known, or a scalar computed at run time."""
-        before, found = self.op.dims(), None
+        op, before, open_axes = self.op, self.op.dims(), list[int]()
         for axis in axes:
             a, b, number = before[axis], self.dims[axis], self.number(axis)
             if isinstance(a, int) and isinstance(b, int):
                 if a != b:
                     return False
                 continue
+            open_axes.append(axis)
             is_given = self.is_stretched and number is None  # by sizes: where they stay, each place is its own
             if is_given or (number is not None and not 1 < number < DOUBLED):
                 return False
-        for axis in axes:
-            if not (isinstance(before[axis], int) and isinstance(self.dims[axis], int)):
-                same = self._is_same(axis)
-                found = same if found is None else self.op.both(found, same)
-        return True if found is None else found
+
+        def is_same(axis: int) -> DraftTensor:
+            first, second = self.count(axis), op.extent(op.input(0), axis)
+            return op.compare("EQUAL", op.tensor(first, TensorType.INT32), op.tensor(second, TensorType.INT32))
+
+        return reduce(op.both, map(is_same, open_axes)) if open_axes else True
 
     def extent(self, axis: int) -> Operand:
         """Return the number of elements of the operand along an axis, as a real number."""
-        return self._once("extent", axis, lambda: real(self.op, self.op.extent(self.op.input(0), axis)))
+        return self._once("extent", axis, lambda: self.op.real_extent(self.op.input(0), axis))
 
     def last(self, axis: int) -> Operand:
         """Return the place of the last element of the operand along an axis, as a real number."""
-        return self._once("last", axis, lambda: _less_one(self.op, self.extent(axis)))
+
+        def last() -> Operand:
+            extent = self.extent(axis)
+            return self.op.sub(extent, 1.0) if isinstance(extent, DraftTensor) else extent - 1
+
+        return self._once("last", axis, last)
 
     def count(self, axis: int) -> Operand:
         """Return the number of elements of the result along an axis: a number, or a scalar of int32."""
@@ -235,22 +243,12 @@ class Factors:
         """Return the factor of all axes that have a size: the least or the largest of their own."""
         op = self.op
         ratios = [op.div(self._item(SIZES, axis, TensorType.FLOAT32), self.extent(axis)) for axis in self.place_of]
-        found = ratios[0]
-        for ratio in ratios[1:]:
-            found = op.each(LARGER[self.policy], found, ratio)
-        return found
+        return reduce(partial(op.each, LARGER[self.policy]), ratios)
 
     def _once(self, what: str, axis: int, make: Callable[[], Operand]) -> Operand:
         if (what, axis) not in self._made:
             self._made[what, axis] = make()
         return self._made[what, axis]
-
-    def _is_same(self, axis: int) -> DraftTensor:
-        """Return whether an axis keeps its extent."""
-        op = self.op
-        counts = [self.count(axis), op.extent(self.op.input(0), axis)]
-        first, second = (op.tensor(count, TensorType.INT32) for count in counts)
-        return op.compare("EQUAL", first, second)
 
     def _count(self, axis: int) -> Operand:
         dim, op = self.dims[axis], self.op
@@ -298,10 +296,6 @@ def stored_axis(op: NodeExport, axis: int) -> int:
 def real(op: NodeExport, number: Operand) -> Operand:
     """Return a number or a scalar of integers as a real number."""
     return op.cast(number, TensorType.FLOAT32) if isinstance(number, DraftTensor) else number
-
-
-def _less_one(op: NodeExport, number: Operand) -> Operand:
-    return op.sub(number, 1.0) if isinstance(number, DraftTensor) else float(np.asarray(number)) - 1
 
 
 def _items(value: ir.Value) -> list[float | None] | None:

@@ -103,7 +103,7 @@ class _Loop:
         self.states = len(op.node.inputs) - 2
         self.scanned = self.body.outputs[1 + self.states :]
         self.captured = outer_values(self.body)
-        self.open = [value for value in self.scanned if not self._is_static(value)]
+        self.open = [value for value in self.scanned if not all_known(tensor_dims(value))]
         self.has_condition = not is_unconditional(op.node)
         self.most = op.constant(0)  # how many rounds there are, where that is known
         if self.most is not None and int(self.most.reshape(-1)[0]) > MOST_ROUNDS and self.has_condition:
@@ -128,8 +128,9 @@ class _Loop:
         found = results[self.first : self.first + self.states + len(self.scanned)]
         shapes = dict(zip(self.open, results[self.first + len(found) :], strict=False))
         for place, value in enumerate(self.scanned, self.states):
-            if value in shapes and op.gives(place):
-                found[place] = self._shaped(value, found[place], results[0], shapes[value])
+            if value in shapes and op.gives(place):  # it was collected flat, one slice for each round
+                shape = op.concat([op.reshape(results[0], (1,)), shapes[value]], 0)
+                found[place] = op.emit("RESHAPE", [found[place], shape], (f"?{op.name}", *tensor_dims(value)))
         for slot, tensor in enumerate(found):
             if slot < len(op.node.outputs):  # the name of one that nobody reads would be longer after each import
                 op.give(tensor, slot)
@@ -138,53 +139,31 @@ class _Loop:
         """Return what is carried into the first round, and the types and extents that it has in every round."""
         op = self.op
         carried = [op.ints(np.array(0))] if self.has_number else []
-        carried += [self._most()] if self.carries_most else []
-        carried += [self._again()] if self.has_condition else []
+        if self.carries_most:  # as the condition compares it
+            carried.append(op.cast(op.reshape(op.input(0), ()), TensorType.INT64))
+        if self.has_condition:
+            carried.append(op.reshape(op.input(1), ()) if op.has(1) else op.const(np.array(True)))
         carried += [op.input(slot) for slot in range(2, 2 + self.states)]
-        carried += [self._nothing(value) for value in self.scanned]
-        carried += [op.ints([dim if isinstance(dim, int) else 0 for dim in self._slice(value)]) for value in self.open]
+        for value in self.scanned:  # nothing is collected yet
+            rest = () if value in self.open else tensor_dims(value)
+            carried.append(op.const(np.zeros((0, *map(int, rest)), NUMPY[kernel_type(value)])))
+        carried += [op.ints([dim if isinstance(dim, int) else 0 for dim in tensor_dims(value)]) for value in self.open]
         kinds = [(tensor.type, tensor.dims) for tensor in carried]
         for place, value in enumerate(self.body.outputs[1:], self.first):
             kind, dims = kinds[place]
+            joined: Dims = (f"?{op.name}", *(() if value in self.open else tensor_dims(value)))
             if place < self.first + self.states:
-                joined = _joined(dims, tensor_dims(value))
+                after = tensor_dims(value)
+                if len(dims) != len(after):
+                    raise Unwritable("a state of a Loop has another rank after a round")
+                joined = tuple(a if a == b else f"?{axis}" for axis, (a, b) in enumerate(zip(dims, after, strict=True)))
                 self.grows |= joined != dims
-            else:
-                joined = (f"?{op.name}", *(() if value in self.open else self._slice(value)))
             kinds[place] = (kind, joined)
         if self.grows:
             carried.append(op.const(SHRINKS[0]))
             kinds.append((TensorType.INT32, (f"?{op.name}.shrinks",)))
         outer = [op.graph.tensor_of(value) for value in self.captured]
         return [*carried, *outer], [*kinds, *((tensor.type, tensor.dims) for tensor in outer)]
-
-    def _most(self) -> DraftTensor:
-        """Return how many rounds there are, as the condition compares it."""
-        return self.op.cast(self.op.reshape(self.op.input(0), ()), TensorType.INT64)
-
-    def _again(self) -> DraftTensor:
-        """Return whether there is a first round."""
-        return self.op.reshape(self.op.input(1), ()) if self.op.has(1) else self.op.const(np.array(True))
-
-    def _shaped(self, value: ir.Value, flat: DraftTensor, rounds: DraftTensor, extents: DraftTensor) -> DraftTensor:
-        """Return slices that were collected flat, one for each round."""
-        op = self.op
-        shape = op.concat([op.reshape(rounds, (1,)), extents], 0)
-        return self.op.emit("RESHAPE", [flat, shape], (f"?{self.op.name}", *self._slice(value)))
-
-    def _nothing(self, value: ir.Value) -> DraftTensor:
-        """Return what is collected before the first round."""
-        rest = () if value in self.open else self._slice(value)
-        return self.op.const(np.zeros((0, *map(int, rest)), NUMPY[self._kind(value)]))
-
-    def _is_static(self, value: ir.Value) -> bool:
-        return all_known(self._slice(value))
-
-    def _kind(self, value: ir.Value) -> TensorType:
-        return kernel_type(value)
-
-    def _slice(self, value: ir.Value) -> Dims:
-        return tensor_dims(value)
 
     def _condition(self, kinds: Sequence[tuple[TensorType, Dims]]) -> Draft:
         draft = Draft("condition")
@@ -217,7 +196,7 @@ class _Loop:
         op = NodeExport(body, self.op.node)
         counter, again = self.body.inputs[:2]
         if counter.uses() or counter.is_graph_output():
-            body.tensors[counter] = op.cast(inputs[0], self._kind(counter))
+            body.tensors[counter] = op.cast(inputs[0], kernel_type(counter))
         body.tensors[again] = inputs[self.first - 1] if self.has_condition else op.const(np.array(True))
         body.tensors.update(zip(self.body.inputs[2:], inputs[self.first :], strict=False))
         body.tensors.update(zip(self.captured, inputs[len(inputs) - len(self.captured) :], strict=True))
@@ -234,7 +213,9 @@ class _Loop:
             if place > self.states:
                 if value in self.open:
                     extents.append(op.extents(tensor))
-                tensor = self._appended(op, inputs[self.first + place - 1], tensor, flat=value in self.open)
+                collected = inputs[self.first + place - 1]
+                row = op.reshape(tensor, ("?elements",) if value in self.open else (1, *tensor.dims))
+                tensor = op.emit("CONCATENATION", [collected, row], collected.dims, axis=0)
             elif place == 0:
                 tensor = op.reshape(tensor, ())
             outputs.append(tensor)
@@ -243,14 +224,3 @@ class _Loop:
         use_few_axes(draft, begin)
         draft.outputs = body.distinct([*outputs, *inputs[len(outputs) :]], is_round=True)
         return draft
-
-    def _appended(self, op: NodeExport, collected: DraftTensor, tensor: DraftTensor, *, flat: bool) -> DraftTensor:
-        row = op.reshape(tensor, ("?elements",) if flat else (1, *tensor.dims))
-        return op.emit("CONCATENATION", [collected, row], collected.dims, axis=0)
-
-
-def _joined(before: Dims, after: Dims) -> Dims:
-    """Return the extents of a state: those that stay as they are."""
-    if len(before) != len(after):
-        raise Unwritable("a state of a Loop has another rank after a round")
-    return tuple(a if a == b else f"?{place}" for place, (a, b) in enumerate(zip(before, after, strict=True)))

@@ -1,6 +1,7 @@
 """Convolutions."""
 
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 from typing import Any, NamedTuple
 
@@ -42,17 +43,18 @@ def _write_by_images(
     options = steps(window.strides[1:], window.dilations[1:])
     if is_depthwise:
         options["depth_multiplier"] = count // channels
-    none, total = op.const(np.zeros(count, np.float32)), None
-    for tap in range(depth):
+    name, order = ("DEPTHWISE_CONV_2D", (2, 0, 1, 3)) if is_depthwise else ("CONV_2D", (3, 0, 1, 2))
+    none, array = op.const(np.zeros(count, np.float32)), op.constant(1)
+    dims: Dims = (every, *results[1:], count)
+
+    def of_tap(tap: int) -> DraftTensor:
         first, phase = divmod(tap * window.dilations[0], window.strides[0])
-        part = op.part(phases[phase], 1, first, slices)
-        inputs = [op.reshape(part, flat), _kernel(op, kernel, tap, is_depthwise=is_depthwise)]
-        name = "DEPTHWISE_CONV_2D" if is_depthwise else "CONV_2D"
-        dims: Dims = (every, *results[1:], count)
-        made = op.emit(name, [*inputs, none if tap else bias], dims, padding=Padding.VALID, **options)
-        total = made if total is None else op.add(total, made)
-    assert total is not None
-    op.give(op.reshape(total, op.output(0).dims, image))
+        part = op.reshape(op.part(phases[phase], 1, first, slices), flat)
+        own = op.at(kernel, 0, tap) if array is None else op.const(np.ascontiguousarray(array[tap]))
+        inputs = [part, op.transpose(own, order), none if tap else bias]
+        return op.emit(name, inputs, dims, padding=Padding.VALID, **options)
+
+    op.give(op.reshape(reduce(op.add, map(of_tap, range(depth))), op.output(0).dims, image))
 
 
 def _phases(op: NodeExport, image: DraftTensor, window: Window) -> list[DraftTensor]:
@@ -78,13 +80,6 @@ def _phases(op: NodeExport, image: DraftTensor, window: Window) -> list[DraftTen
         )
         for phase in range(stride)
     ]
-
-
-def _kernel(op: NodeExport, kernel: DraftTensor, tap: int, *, is_depthwise: bool) -> DraftTensor:
-    """Return one image of a kernel `d h w i o` as the builtin over two axes takes it."""
-    array = op.constant(1)
-    own = op.at(kernel, 0, tap) if array is None else op.const(np.ascontiguousarray(array[tap]))
-    return op.transpose(own, (2, 0, 1, 3) if is_depthwise else (3, 0, 1, 2))
 
 
 ACCUMULATORS = {TensorType.INT8: np.int32, TensorType.UINT8: np.int32, TensorType.INT16: np.int64}
@@ -161,14 +156,8 @@ def conv(op: NodeExport) -> None:
         op.result(name, [image, kernel, bias], **options)
         return
     result = op.output(0)
-    inner = op.emit(
-        name,
-        [image, kernel, bias],
-        (result.dims[0], 1, *result.dims[1:]),
-        result.type,
-        result.quantization,
-        **options,
-    )
+    dims: Dims = (result.dims[0], 1, *result.dims[1:])
+    inner = op.emit(name, [image, kernel, bias], dims, result.type, result.quantization, **options)
     op.result("RESHAPE", [inner, op.shape_tensor(result.dims, inner)])
 
 
@@ -242,20 +231,12 @@ def conv_transpose(op: NodeExport) -> None:
         return
     # The kernel has the outputs of one group in `o` and the inputs of all in `i`, which comes last.
     reads, gives = known(image.dims[-1:])[0] // group, count // group
-    pieces, kernels = (_split(op, each, [reads] * group) for each in (image, kernel))
+    begins = range(0, reads * group, reads)
+    pieces, kernels = ([op.part(each, -1, begin, reads) for begin in begins] for each in (image, kernel))
     parts = [full.apply(op, piece, part, None, gives) for piece, part in zip(pieces, kernels, strict=True)]
     joined = op.emit("CONCATENATION", parts, (*parts[0].dims[:-1], count), axis=len(wanted) - 1)
     joined = op.add(joined, bias_of(op, 2, image, kernel, count)) if op.has(2) else joined
     full.give(op, joined, wanted, result)
-
-
-def _split(op: NodeExport, tensor: DraftTensor, sizes: Sequence[int]) -> list[DraftTensor]:
-    """Return pieces of a tensor along its last axis."""
-    if tensor.array is not None:
-        places = np.cumsum(sizes)[:-1]
-        return [op.const(np.ascontiguousarray(part)) for part in np.split(tensor.array, places, axis=-1)]
-    begins = np.cumsum([0, *sizes[:-1]])
-    return [op.part(tensor, -1, int(begin), size) for begin, size in zip(begins, sizes, strict=True)]
 
 
 class _Side(NamedTuple):

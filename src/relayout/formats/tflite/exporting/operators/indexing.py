@@ -6,12 +6,11 @@ from math import prod
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.builder import Operand
 from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor, all_known, known
-from relayout.formats.tflite.exporting.kernel_types import tensor_dims
+from relayout.formats.tflite.exporting.kernel_types import tensor_dims, wider_type
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
@@ -82,7 +81,9 @@ def _flat_places(op: NodeExport, places: DraftTensor, axis: int, operand: DraftT
     strides = [op.product(extents[each + 1 :]) for each in range(rank)]
     found = op.mul(from_front(op, places, extents[axis]), strides[axis])
     if all_known((*places.dims, *operand.dims)):
-        return op.add(found, op.ints(_base(known(places.dims), axis, _strides(known(operand.dims)))))
+        # What the axes that are not looked up add: one element along the axis that is.
+        others = np.indices([1 if each == axis else extent for each, extent in enumerate(known(places.dims))])
+        return op.add(found, op.ints(np.tensordot(_strides(known(operand.dims)), others, 1)))
     for each in range(rank):
         if each == axis or operand.dims[each] == 1:  # of one element only the first can be named
             continue
@@ -90,24 +91,6 @@ def _flat_places(op: NodeExport, places: DraftTensor, axis: int, operand: DraftT
         along = op.reshape(op.arange(op.extent(places, each), places.dims[each]), dims)
         found = op.add(found, op.mul(along, strides[each]))
     return found
-
-
-def _base(extents: tuple[int, ...], axis: int, strides: list[int]) -> NDArray[np.int32]:
-    """Return what the axes that are not looked up add to places, of one element along the one that is."""
-    base = np.zeros([1 if each == axis else extent for each, extent in enumerate(extents)], np.int64)
-    for each, extent in enumerate(base.shape):
-        shape = [extent if other == each else 1 for other in range(len(extents))]
-        base = base + np.arange(extent).reshape(shape) * strides[each]
-    return base.astype(np.int32)
-
-
-def _flat_coordinates(op: NodeExport, places: DraftTensor, dims: tuple[int, ...]) -> DraftTensor:
-    """Return the place in the flat front of a tensor that each row of coordinates names."""
-    (count,) = known(places.dims[-1:])
-    front = dims[:count]
-    wrapped = from_front_each(op, places, op.input(0))
-    scaled = op.mul(wrapped, op.ints(_strides(front)))
-    return op.reduce("SUM", scaled, [-1]) if scaled.array is None else op.ints(scaled.array.sum(-1))
 
 
 def from_front_each(
@@ -318,7 +301,9 @@ def scatter_nd(op: NodeExport) -> None:
         return
     if count == 0:
         raise Unwritable("coordinates of no axis")
-    flat = op.reshape(_flat_coordinates(op, places, dims), (rows, 1))
+    scaled = op.mul(from_front_each(op, places, op.input(0)), op.ints(_strides(dims[:count])))
+    flat = op.reduce("SUM", scaled, [-1]) if scaled.array is None else op.ints(scaled.array.sum(-1))
+    flat = op.reshape(flat, (rows, 1))
     rest = prod(dims[count:])
     target = op.reshape(op.input(0), (prod(dims[:count]), rest))
     found = _scattered(op, target, flat, op.reshape(updates, (rows, rest)), reduction)
@@ -364,10 +349,10 @@ def _scattered(
     reduction: str,  # ONNX's
 ) -> DraftTensor:
     """Write rows into a tensor."""
-    kind = target.type
-    wide = kind if kind in SCATTERED else _wider(kind)
     if reduction in REDUCTIONS:
         return _reduced(op, target, places, updates, reduction)
+    kind = target.type
+    wide = wider_type(kind, SCATTERED)
     target, updates = op.cast(target, wide), op.cast(updates, wide)
     dims = known(target.dims)
     if reduction == "add":
@@ -385,7 +370,7 @@ def _reduced(
     """Hold each update against each row: REDUCE over those that fit, and the row itself."""
     pair, many = REDUCTIONS[reduction]
     kind = target.type
-    wide = kind if kind in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64) else _wider(kind)
+    wide = wider_type(kind, (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64))
     target, updates = op.cast(target, wide), op.cast(updates, wide)
     dims = known(target.dims)
     (count,) = known(places.dims[:1])
@@ -394,32 +379,18 @@ def _reduced(
     tail = (1,) * (len(dims) - 1)
     rows = op.ints(np.arange(dims[0]).reshape(dims[0], *tail))
     fits = op.compare("EQUAL", op.reshape(places, (count, 1, *tail)), rows)
-    neutral = {"mul": 1, "max": lowest(wide), "min": highest(wide)}[reduction]
+    lowest, highest = limits_of(wide)
+    neutral = {"mul": 1, "max": lowest, "min": highest}[reduction]
     chosen = op.select(fits, op.reshape(updates, (count, 1, *dims[1:])), neutral)
     return op.cast(op.each(pair, target, op.reduce(many, chosen, [0])), kind)
 
 
-def lowest(kind: TensorType) -> float:
-    """Return the lowest number of a type."""
-    numpy_type = NUMPY[kind]
-    return -np.inf if np.issubdtype(numpy_type, np.floating) else int(np.iinfo(numpy_type).min)
-
-
-def highest(kind: TensorType) -> float:
-    """Return the highest number of a type."""
-    numpy_type = NUMPY[kind]
-    return np.inf if np.issubdtype(numpy_type, np.floating) else int(np.iinfo(numpy_type).max)
-
-
-def _wider(kind: TensorType) -> TensorType:
-    """Return a type that kernels take and that holds every number of another one."""
-    if kind == TensorType.FLOAT16:
-        return TensorType.FLOAT32
-    if kind in (TensorType.INT16, TensorType.UINT16, TensorType.INT8, TensorType.UINT8, TensorType.BOOL):
-        return TensorType.INT32
-    if kind == TensorType.UINT32:
-        return TensorType.INT64
-    raise Unwritable(f"elements of {kind.name}")
+def limits_of(kind: TensorType) -> tuple[float, float]:
+    """Return the lowest and the highest number of a type."""
+    if np.issubdtype(NUMPY[kind], np.floating):
+        return -np.inf, np.inf
+    limits = np.iinfo(NUMPY[kind])
+    return int(limits.min), int(limits.max)
 
 
 @exporter("TensorScatter")

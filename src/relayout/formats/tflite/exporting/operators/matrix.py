@@ -73,10 +73,12 @@ class RoundedWeights:
 
 def rounded_weights_of(op: NodeExport, slot: int) -> RoundedWeights | None:
     """Return the bytes of an operand of one direction; None where it was none, or the runtime has no such products."""
-    value = op.value(slot)
-    node = _dequantizer(value)
-    source = None if node is None else _behind_views(node.inputs[0])
-    if node is None or source is None or source.const_value is None or source.is_graph_input():
+    result = _behind_views(op.value(slot))
+    node = None if result is None else dequantizer_of(result)
+    if node is None or ROUNDED not in node.metadata_props:
+        return None
+    source = _behind_views(node.inputs[0])
+    if source is None or source.const_value is None or source.is_graph_input():
         return None
     directions, *matrix = op.static(slot)
     found, tensor = scales_of(node), source.const_value
@@ -95,13 +97,6 @@ def _is_of_rows(node: ir.Node, scales: Scales, rows: int) -> bool:
     if scale.size == 1:
         return True
     return scale.size == rows and shape is not None and [*shape[: axis + 1]] == [*[1] * axis, rows]
-
-
-def _dequantizer(value: ir.Value) -> ir.Node | None:
-    """Return the DequantizeLinear that says that rows beside its weights are rounded; None where there is none."""
-    found = _behind_views(value)
-    node = None if found is None else dequantizer_of(found)
-    return node if node is not None and ROUNDED in node.metadata_props else None
 
 
 def _behind_views(value: ir.Value | None) -> ir.Value | None:
@@ -128,9 +123,7 @@ def matmul_nbits(op: NodeExport) -> None:
     operand = op.input()
     if len(operand.dims) == 1:
         operand = op.reshape(operand, (1, *operand.dims))
-    inputs = [operand, weights, *([op.input(BIAS)] if op.has(BIAS) else [])]
-    dims = (*operand.dims[:-1], op.integer("N"))
-    made = op.emit("FULLY_CONNECTED", inputs, dims, keep_num_dims=len(operand.dims) > MATRIX)
+    made = op.fully_connected(operand, weights, op.input(BIAS) if op.has(BIAS) else None)
     op.give(op.reshape(made, op.out_dims()) if len(op.dims()) == 1 else made)
 
 
@@ -149,51 +142,29 @@ def _weights(op: NodeExport) -> DraftTensor:
     fits = 8 * packed.size == rows * count * block * bits and scales.size == rows * count
     if not fits or (zeros is not None and zeros.size != (zero_bytes if zeros.dtype == np.uint8 else rows * count)):
         raise Unwritable("weights, scales or zero points of other sizes than N, K and block_size say")
-    centres = _centres(rows, count, bits, zeros)
+    centres = np.full((rows, count), 1 << (bits - 1), np.float32)  # zero points of unsigned integers
+    if zeros is not None:
+        listed = _unpacked(zeros.reshape(rows, -1), bits)[:, :count] if zeros.dtype == np.uint8 else zeros
+        centres = listed.reshape(rows, count).astype(np.float32)
+    steps = scales.astype(np.float32).reshape(rows, count)
     is_exact = np.isin(centres, range(1 << bits)).all()
     if columns == count * block and bits in STORED and is_exact:
         tensor = op.value(PACKED).const_value
         assert tensor is not None
         content = signed_content(TensorContent(tensor), bits)
-        steps = scales.astype(np.float32).reshape(-1)
         zero_points = centres.astype(np.int64).reshape(-1) - (1 << bits - 1)
-        blocks = Blocks(content, STORED[bits], (rows, columns), block, steps, zero_points)
+        blocks = Blocks(content, STORED[bits], (rows, columns), block, steps.reshape(-1), zero_points)
         if blocks.is_small:
             return blocks.real_numbers(op.draft, f"{op.name}/weights")
+
+    def numbers() -> ir.TensorProtocol:
+        integers = _unpacked(packed.reshape(rows, -1), bits)[:, :columns].astype(np.float32)
+        centre, step = (np.repeat(each, block, axis=1)[:, :columns] for each in (centres, steps))
+        return ir.Tensor((integers - centre) * step)
+
     dims = (rows, columns)
-    lazy = ir.LazyTensor(
-        lambda: ir.Tensor(_meant(dims, bits, block, packed, scales, centres)),
-        dtype=ir.DataType.FLOAT,
-        shape=ir.Shape(dims),
-        name=op.name,
-    )
+    lazy = ir.LazyTensor(numbers, dtype=ir.DataType.FLOAT, shape=ir.Shape(dims), name=op.name)
     return DraftTensor(op.draft.unique(f"{op.name}/weights"), TensorType.FLOAT32, dims, TensorContent(lazy))
-
-
-def _centres(rows: int, count: int, bits: int, zeros: NDArray[Any] | None) -> NDArray[np.float32]:
-    """Return the zero points of unsigned integers, `rows count`."""
-    if zeros is None:
-        return np.full((rows, count), 1 << (bits - 1), np.float32)
-    if zeros.dtype == np.uint8:
-        return _unpacked(zeros.reshape(rows, -1), bits)[:, :count].astype(np.float32)
-    centres: NDArray[np.float32] = zeros.reshape(rows, count).astype(np.float32)
-    return centres
-
-
-def _meant(
-    dims: tuple[int, int],
-    bits: int,
-    block: int,
-    packed: NDArray[Any],
-    scales: NDArray[Any],
-    centres: NDArray[np.float32],
-) -> NDArray[np.float32]:
-    """Return the real numbers of weights, `rows columns`."""
-    rows, columns = dims
-    integers = _unpacked(packed.reshape(rows, -1), bits)[:, :columns].astype(np.float32)
-    op = scales.reshape(rows, -1).astype(np.float32)
-    numbers: NDArray[np.float32] = (integers - _spread(centres, block, columns)) * _spread(op, block, columns)
-    return numbers
 
 
 def _unpacked(array: NDArray[Any], bits: int) -> NDArray[Any]:
@@ -203,15 +174,6 @@ def _unpacked(array: NDArray[Any], bits: int) -> NDArray[Any]:
     return found
 
 
-def _spread(array: NDArray[np.float32], block: int, columns: int) -> NDArray[np.float32]:
-    """Return one number for each column, of those for each block."""
-    found: NDArray[np.float32] = np.repeat(array, block, axis=1)[:, :columns]
-    return found
-
-
-WEIGHTS_RANK = 2
-
-
 @exporter("MatMul")
 def matmul(op: NodeExport) -> None:
     """FULLY_CONNECTED where the second operand is a constant matrix, else BATCH_MATMUL."""
@@ -219,7 +181,13 @@ def matmul(op: NodeExport) -> None:
     weights = fully_connected_weights(op, transposed=False)
     if weights is not None and left.dims:
         bias = bias_of(op, 9, left, weights, int(weights.dims[0])) if op.quantized else None
-        _fully_connected(op, left, weights, bias)
+        result, inputs = op.output(0), [weights, *([] if bias is None else [bias])]
+        if len(left.dims) > 1:
+            op.result("FULLY_CONNECTED", [left, *inputs], keep_num_dims=len(left.dims) > MATRIX)
+            return
+        row = op.reshape(left, (1, *left.dims))
+        made = op.emit("FULLY_CONNECTED", [row, *inputs], (1, *result.dims), result.type, result.quantization)
+        op.give(op.reshape(made, result.dims))
         return
     right = op.input(1)
     if len(left.dims) == 0 or len(right.dims) == 0:
@@ -235,7 +203,7 @@ def fully_connected_weights(
     transposed: bool,  # whether the node has them as `n k`
 ) -> DraftTensor | None:
     """Return the second operand as the weights `n k` of FULLY_CONNECTED; None where it is `k n` and computed."""
-    if len(op.dims(1)) != WEIGHTS_RANK:
+    if len(op.dims(1)) != MATRIX:
         return None
     if not transposed and (numbers := _blocks_of_columns(op)) is not None:
         return numbers
@@ -259,17 +227,6 @@ def _blocks_of_columns(op: NodeExport) -> DraftTensor | None:
             return None
         transposed[value] = blocks.real_numbers(op.draft, value.name or "weights")
     return transposed[value]
-
-
-def _fully_connected(op: NodeExport, left: DraftTensor, weights: DraftTensor, bias: DraftTensor | None) -> None:
-    result = op.output(0)
-    inputs = [left, weights, *([] if bias is None else [bias])]
-    if len(left.dims) == 1:
-        row = op.reshape(left, (1, left.dims[0]))
-        made = op.emit("FULLY_CONNECTED", [row, *inputs[1:]], (1, *result.dims), result.type, result.quantization)
-        op.give(op.reshape(made, result.dims))
-        return
-    op.result("FULLY_CONNECTED", inputs, keep_num_dims=len(left.dims) > WEIGHTS_RANK)
 
 
 def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None:
@@ -342,7 +299,8 @@ def gemm(op: NodeExport) -> None:
         left, adjoint = op.transpose(left, (1, 0)), False
     if weights is not None and not (op.quantized and alpha != 1.0):
         count = weights.dims[0]
-        row = op.has(2) and op.constant(2) is not None and _is_row(op, count)
+        addend_dims = op.dims(2) if op.has(2) and op.constant(2) is not None else ()
+        row = addend_dims[-1:] == (count,) and set(addend_dims[:-1]) <= {1}
         if op.quantized or (alpha == 1.0 and beta == 1.0 and (row or not op.has(2))):
             bias = bias_of(op, 2, left, weights, *known((count,))) if op.quantized or op.has(2) else None
             op.result("FULLY_CONNECTED", [left, weights, *([] if bias is None else [bias])])
@@ -358,24 +316,6 @@ def gemm(op: NodeExport) -> None:
             addend = op.mul(addend, beta)
         product = op.add(product, addend)
     op.give(product)
-
-
-def _is_row(op: NodeExport, count: int | str) -> bool:
-    dims = op.dims(2)
-    return bool(dims) and dims[-1] == count and all(dim == 1 for dim in dims[:-1])
-
-
-# Fourier transforms, as products with matrices.
-
-
-def transformed(
-    op: NodeExport, tensor: DraftTensor, matrix: NDArray[np.float32], bins: int, *, parts: int = 2
-) -> DraftTensor:
-    """Return a tensor `… count parts` as `… bins 2`, or `… bins 1` where the result is real."""
-    front = known(tensor.dims[:-2])
-    flat = op.reshape(tensor, (prod(front), matrix.shape[1]))
-    made = op.emit("FULLY_CONNECTED", [flat, op.const(matrix)], (prod(front), matrix.shape[0]))
-    return op.reshape(made, (*front, bins, parts))
 
 
 @exporter("STFT")
@@ -407,7 +347,9 @@ def stft(op: NodeExport) -> None:
         before = (length - size) // 2
         weighting = op.pad(op.input(2), [(before, length - size - before)])
         taken = op.mul(taken, op.reshape(weighting, (1, 1, length, 1)))
-    op.give(transformed(op, taken, matrix, bins))
+    front = known(taken.dims[:-2])
+    flat = op.reshape(taken, (prod(front), matrix.shape[1]))
+    op.give(op.reshape(op.fully_connected(flat, op.const(matrix)), (*front, bins, 2)))
 
 
 # Operators of the domain com.microsoft that exporters and optimizers write.
@@ -425,15 +367,14 @@ def fused_matmul(op: NodeExport) -> None:
     """FULLY_CONNECTED where the second operand is a constant matrix or `n k`, else BATCH_MATMUL; MUL."""
     if op.integer("transBatchA") or op.integer("transBatchB"):
         raise Unwritable("axes of a batch that are transposed")
-    if min(op.rank(0), op.rank(1)) < WEIGHTS_RANK:
+    if min(op.rank(0), op.rank(1)) < MATRIX:
         raise Unwritable("a product with a vector")
     left, adjoint, transposed = op.input(0), bool(op.integer("transA")), bool(op.integer("transB"))
     weights = None if adjoint else fully_connected_weights(op, transposed=transposed)
     if weights is None:
         product = op.matmul(left, op.input(1), adj_x=adjoint, adj_y=transposed)
     else:
-        dims = (*left.dims[:-1], weights.dims[0])
-        product = op.emit("FULLY_CONNECTED", [left, weights], dims, keep_num_dims=len(left.dims) > WEIGHTS_RANK)
+        product = op.fully_connected(left, weights)
     alpha = op.number("alpha", 1.0)
     op.give(product if alpha == 1.0 else op.mul(product, alpha))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -23,19 +22,20 @@ from relayout.layout.perm import transposes_of_few_axes
 def reshape(op: NodeExport) -> None:
     """RESHAPE."""
     operand, dims = op.input(0), op.out_dims()
-    unknown = [dim for dim in dims if not isinstance(dim, int)]
-    computed = op.op_type == "Reshape" and op.constant(1) is None
-    if len(unknown) > 1 and computed:
+    is_open = sum(not isinstance(dim, int) for dim in dims) > 1
+    listed = op.constant(1) if op.op_type == "Reshape" else None
+    if is_open and op.op_type == "Reshape" and listed is None:
         op.result("RESHAPE", [operand, _filled(op, operand, len(dims))])
         return
-    listed = op.constant(1) if op.op_type == "Reshape" else None
-    if len(unknown) > 1 and listed is not None and not op.integer("allowzero"):
-        op.result("RESHAPE", [operand, _partly_copied(op, operand, listed.tolist())])
+    if is_open and listed is not None and not op.integer("allowzero"):
+        own = op.extents(operand)  # for which 0 stands
+        parts = [op.ints([dim]) if dim else op.part(own, 0, axis, 1) for axis, dim in enumerate(listed.tolist())]
+        op.result("RESHAPE", [operand, op.concat(parts, 0)])
         return
     if operand.dims == dims and operand.is_static:
         op.give(operand)
         return
-    if len(unknown) > 1:
+    if is_open:
         dims = _dims_of_operand(op, operand, dims)
     op.result("RESHAPE", [operand, op.shape_tensor(dims, operand)])
 
@@ -69,12 +69,6 @@ def _filled(op: NodeExport, operand: DraftTensor, rank: int) -> DraftTensor:
     return op.select(stays, own, shape)
 
 
-def _partly_copied(op: NodeExport, operand: DraftTensor, listed: Sequence[int]) -> DraftTensor:
-    """Return a shape in which 0 stands for the operand's own extent."""
-    own = op.extents(operand)
-    return op.concat([op.ints([dim]) if dim else op.part(own, 0, axis, 1) for axis, dim in enumerate(listed)], 0)
-
-
 @exporter("Transpose")
 def transpose(op: NodeExport) -> None:
     """TRANSPOSE; RESHAPE where only axes of one element move."""
@@ -88,15 +82,10 @@ def transpose(op: NodeExport) -> None:
         dims = tuple(operand.dims[axis] for axis in perm)
         op.result("RESHAPE", [operand, op.shape_tensor(dims, operand)])
         return
-    if rank > LARGEST_RANK:
-        _transpose_merged(op, operand, perm)
+    if rank <= LARGEST_RANK:
+        op.result("TRANSPOSE", [operand, op.ints(perm, "perm")])
         return
-    op.result("TRANSPOSE", [operand, op.ints(perm, "perm")])
-
-
-def _transpose_merged(op: NodeExport, operand: DraftTensor, perm: Sequence[int]) -> None:
-    """Write a Transpose of many axes as one in which axes that stay neighbours are one axis, or as several of these."""
-    tensor = operand
+    tensor = operand  # axes that stay neighbours become one axis, in one step or several
     for lying, order in transposes_of_few_axes(operand.dims, perm, LARGEST_RANK):
         tensor = op.transpose(op.reshape(tensor, lying, like=operand), order)
     op.give(op.reshape(tensor, tuple(operand.dims[axis] for axis in perm), like=operand))
@@ -136,9 +125,7 @@ def gather(op: NodeExport) -> None:
     """GATHER; indices from behind are counted from the front."""
     axis = op.axis()
     indices = op.input(1)
-    if (indices.array is None and not counts_from_front(op)) or (
-        indices.array is not None and (indices.array < 0).any()
-    ):
+    if not counts_from_front(op) if indices.array is None else (indices.array < 0).any():
         indices = from_front(op, indices, op.extent(op.input(0), axis))
     op.result("GATHER", [op.input(0), op.cast(indices, TensorType.INT32)], axis=axis)
 
@@ -249,14 +236,6 @@ def constant(op: NodeExport) -> None:
     op.graph.tensors[op.node.outputs[0]] = constant_tensor(op.draft, op.node.outputs[0])
 
 
-def _end(op: NodeExport, start: DraftTensor, limit: DraftTensor, step: DraftTensor) -> DraftTensor:
-    """Return the end of a Range, not before its start: LiteRT refuses what ONNX calls empty."""
-    if step.array is not None:
-        return op.maximum(start, limit) if step.array > 0 else op.minimum(start, limit)
-    rises = op.compare("GREATER", step, 0)
-    return op.select(rises, op.maximum(start, limit), op.minimum(start, limit))
-
-
 @exporter("Range")
 def range_(op: NodeExport) -> None:
     """RANGE."""
@@ -265,6 +244,10 @@ def range_(op: NodeExport) -> None:
         raise Unwritable(f"elements of {kind.name}")
     start, limit, step = (op.reshape(op.input(slot), ()) for slot in range(3))
     counts = start.array is not None and step.array is not None and not start.array.any() and step.array > 0
-    if not counts:  # as lengths are counted, which are not below 0
-        limit = _end(op, start, limit, step)
+    if not counts:  # as lengths are counted, which are not below 0: LiteRT refuses an end before the start
+        rises = op.compare("GREATER", step, 0) if step.array is None else bool(step.array > 0)
+        if isinstance(rises, bool):
+            limit = op.maximum(start, limit) if rises else op.minimum(start, limit)
+        else:
+            limit = op.select(rises, op.maximum(start, limit), op.minimum(start, limit))
     op.result("RANGE", [start, limit, step])

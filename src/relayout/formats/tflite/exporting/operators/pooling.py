@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.exporting.builder import require_few
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.operators.indexing import lowest
+from relayout.formats.tflite.exporting.operators.indexing import limits_of
 from relayout.formats.tflite.exporting.operators.window import (
     BORDER,
     Window,
@@ -111,7 +111,7 @@ def sliding_max(op: NodeExport) -> None:
         return
     # A border of the lowest byte would be as large as an element of that value, and lie before it.
     wide = op.cast(image, TensorType.INT32) if op.gives(1) and image.type in BYTES else image
-    padded = sliding.bordered(op, wide, lowest(wide.type))
+    padded = sliding.bordered(op, wide, limits_of(wide.type)[0])
     slices = [sliding.slice(op, padded, place) for place in sliding.places()]
     if not op.gives(1):
         op.give(reduce(op.maximum, slices))
@@ -144,7 +144,7 @@ def _max_along_axes(op: NodeExport, sliding: Sliding, image: DraftTensor) -> Dra
         same.append(begin == (size - 1) // 2 * dilation and count == extent)
         before, end = (0, extent) if same[-1] else (begin, count + (size - 1) * dilation)
         pads[axis] = (before, end + -end % dilation - before - extent)
-    image = bordered(op, image, pads, lowest(image.type))
+    image = bordered(op, image, pads, limits_of(image.type)[0])
     for is_same, (axis, _, count, size, dilation, _) in zip(same, axes, strict=True):
         batch, *space = image.dims
         rows, extent, back = known((*space[: axis - 1],)), known((image.dims[axis],))[0], known((*space[axis:],))
@@ -210,15 +210,7 @@ def max_pool(op: NodeExport) -> None:
     image = op.input(0)
     kind = NUMPY[image.type]
     lowest = float(np.finfo(kind).min) if np.issubdtype(kind, np.floating) else float(np.iinfo(kind).min)
-    _write(op, "MAX_POOL_2D", image, window, lowest)
-
-
-def _write(op: NodeExport, name: str, image: DraftTensor, window: Window, border: float) -> None:
-    image = window.bordered(op, image, border)
-    if len(window.sizes) == 2:
-        op.result(name, [image], **_options(window))
-    else:
-        op.give(_pooled(op, name, image, window, op.output(0).dims))
+    op.give(_pooled(op, "MAX_POOL_2D", window.bordered(op, image, lowest), window, op.out_dims()))
 
 
 def _pooled(op: NodeExport, name: str, image: DraftTensor, window: Window, dims: Dims) -> DraftTensor:
@@ -261,7 +253,7 @@ def average_pool(op: NodeExport) -> None:
     image = op.input(0)
     counted = bool(op.integer("count_include_pad"))
     if window.is_valid or (window.same and not counted):
-        _write(op, "AVERAGE_POOL_2D", image, window, 0.0)
+        op.give(_pooled(op, "AVERAGE_POOL_2D", window.bordered(op, image, 0.0), window, op.out_dims()))
         return
     if _covers_all(op, window) and not op.quantized:
         _mean(op, image, window, _factors(op, window, counted))
@@ -271,20 +263,11 @@ def average_pool(op: NodeExport) -> None:
         _divided(op, image, window, counted=counted)
         return
     factors = _factors(op, window, counted)
-    window = window._replace(same=False, pads=window.border)
-    is_plain = bool((factors == 1).all()) and len(window.sizes) == 2
-    if op.quantized and not is_plain:
+    counts_all = bool((factors == 1).all())
+    if op.quantized and not (counts_all and len(window.sizes) == 2):
         raise Unwritable("a quantized average whose border does not count as in SAME")
-    image, dims = window.bordered(op, image), op.output(0).dims
-    valid = window._replace(pads=((0, 0),) * len(window.sizes))
-    if is_plain:
-        op.result("AVERAGE_POOL_2D", [image], **_options(valid))
-        return
-    pooled = _pooled(op, "AVERAGE_POOL_2D", image, valid, dims)
-    if (factors == 1).all():
-        op.give(pooled)
-    else:
-        op.result("MUL", [pooled, op.real(factors.reshape(1, *factors.shape, 1), pooled)])
+    pooled = _pooled(op, "AVERAGE_POOL_2D", window.written(op, image), window.without_border, op.out_dims())
+    op.give(pooled if counts_all else op.mul(pooled, factors.reshape(1, *factors.shape, 1)))
 
 
 def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: bool) -> None:
@@ -301,9 +284,9 @@ def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: boo
         stated = stated or [(0, 0)] * count
         ones = bordered(op, ones, [(0, 0), *stated, (0, 0)], 1.0)
         rest = tuple((a - c, b - d) for (a, b), (c, d) in zip(pads, stated, strict=True))
-    valid, dims = window._replace(same=False, pads=((0, 0),) * count), op.out_dims(0)
+    dims = op.out_dims(0)
     sums, parts = (
-        _pooled(op, "AVERAGE_POOL_2D", each, valid, (*dims[:-1], each.dims[-1]))
+        _pooled(op, "AVERAGE_POOL_2D", each, window.without_border, (*dims[:-1], each.dims[-1]))
         for each in (bordered(op, image, [(0, 0), *pads, (0, 0)]), bordered(op, ones, [(0, 0), *rest, (0, 0)]))
     )
     op.give(op.div(sums, parts))
@@ -324,11 +307,8 @@ def _mean(op: NodeExport, image: DraftTensor, window: Window, factors: np.ndarra
     """Write a pool of one window as the mean of what it holds: a border of thousands of zeros is not written."""
     axes = op.ints(range(1, op.rank(0) - 1), "axes")
     share = float(factors.reshape(-1)[0]) * float(np.prod(known(window.extents, BORDER))) / float(np.prod(window.sizes))
-    if abs(share - 1.0) < 1e-9:
-        op.result("MEAN", [image, axes], keep_dims=True)
-        return
     mean = op.emit("MEAN", [image, axes], op.out_dims(0), keep_dims=True)
-    op.result("MUL", [mean, op.real(share, mean)])
+    op.give(mean if abs(share - 1.0) < 1e-9 else op.mul(mean, share))
 
 
 def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
@@ -369,10 +349,8 @@ def lp_pool(op: NodeExport) -> None:
         return
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
-    image = window._replace(same=False, pads=window.border).bordered(op, op.input(0))
-    valid = window._replace(same=False, pads=((0, 0),) * len(window.sizes))
-    powers, dims = _powers(op, image, p), op.out_dims()
-    means = _pooled(op, "AVERAGE_POOL_2D", powers, valid, dims)
+    powers = _powers(op, window.written(op, op.input(0)), p)
+    means = _pooled(op, "AVERAGE_POOL_2D", powers, window.without_border, op.out_dims())
     op.give(_root(op, op.mul(means, float(np.prod(window.sizes))), p))
 
 

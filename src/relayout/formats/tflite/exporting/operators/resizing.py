@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +14,9 @@ from relayout.formats.tflite.exporting.builder import Operand
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
-from relayout.formats.tflite.exporting.resize_factors import BUILTINS as NEAREST_BUILTINS
 from relayout.formats.tflite.exporting.resize_factors import (
     HALF,
+    NEAREST_BUILTINS,
     ROUNDINGS,
     SIZES,
     TIE,
@@ -45,7 +46,6 @@ def resized_along(
     factors: Factors,  # sizes and scales
     tensor: DraftTensor,  # what is resized; its other axes may be resized already
     axis: int,
-    dims: Dims,  # the extents of the result of this step
     mode: str,  # `nearest`, `linear` or `cubic`
     coordinates: str,  # how a place is found
     rounding: str,  # how a place is rounded
@@ -54,11 +54,13 @@ def resized_along(
     """Return a tensor resized along one axis."""
     if mode == "nearest" and coordinates == "half_pixel_symmetric":
         raise OpenExtentError("half_pixel_symmetric of extents known only at run time, which needs double precision")
-    place, number = _place(factors, axis, coordinates, stays), factors.number(axis)
+    x, number = _numbers(factors, axis), factors.number(axis)
+    place = _scaled(factors, axis, coordinates, x)
+    place = factors.op.select(stays, x, place) if isinstance(stays, DraftTensor) else place
     if mode != "nearest" and factors.op.integer("antialias") and (number is None or number < 1):
         return _smoothed(factors, tensor, axis, place, mode, stays)  # a weight reaches more elements of a smaller image
     is_positive = coordinates in ("asymmetric", "align_corners")
-    return _interpolated(factors, tensor, axis, dims, mode, rounding, place, is_positive=is_positive)
+    return _interpolated(factors, tensor, axis, mode, rounding, place, is_positive=is_positive)
 
 
 def cropped(factors: Factors, tensor: DraftTensor, mode: str, rounding: str) -> DraftTensor:
@@ -72,11 +74,10 @@ def cropped(factors: Factors, tensor: DraftTensor, mode: str, rounding: str) -> 
         raise Unwritable("a region with as many places as the image: some runtimes take all of the image")
     result, inside = tensor, None
     for axis in changed:
-        grown: Dims = (*result.dims[:axis], factors.dims[axis], *result.dims[axis + 1 :])
         place = _place_of_region(factors, axis)
-        result = _interpolated(factors, result, axis, grown, mode, rounding, place, is_positive=False)
+        result = _interpolated(factors, result, axis, mode, rounding, place, is_positive=False)
         within = op.is_between(place, 0.0, factors.last(axis))
-        column = op.reshape(within, (*within.dims, *[1] * (len(grown) - axis - 1)))
+        column = op.reshape(within, (*within.dims, *[1] * (len(result.dims) - axis - 1)))
         inside = column if inside is None else op.both(inside, column)
     return result if inside is None else op.select(inside, result, op.number("extrapolation_value"))
 
@@ -101,7 +102,6 @@ def _interpolated(
     factors: Factors,  # sizes and scales
     tensor: DraftTensor,
     axis: int,
-    dims: Dims,  # the extents of the result
     mode: str,  # `nearest`, `linear` or `cubic`
     rounding: str,  # how a place is rounded
     place: DraftTensor,  # the places, in elements of the tensor
@@ -110,6 +110,7 @@ def _interpolated(
 ) -> DraftTensor:
     """Return what lies at places along one axis of a tensor, between its elements."""
     op, last = factors.op, factors.last(axis)
+    dims: Dims = (*tensor.dims[:axis], factors.dims[axis], *tensor.dims[axis + 1 :])
 
     def taken(at: DraftTensor) -> DraftTensor:
         inside = op.minimum(at, last)
@@ -221,13 +222,6 @@ def polynomial_at(op: NodeExport, x: DraftTensor, coefficients: tuple[float, ...
     return found
 
 
-def _place(factors: Factors, axis: int, coordinates: str, stays: bool | DraftTensor) -> DraftTensor:
-    """Return where along an axis each result lies, in elements of the operand."""
-    x = _numbers(factors, axis)
-    place = _scaled(factors, axis, coordinates, x)
-    return factors.op.select(stays, x, place) if isinstance(stays, DraftTensor) else place
-
-
 def _numbers(factors: Factors, axis: int) -> DraftTensor:
     """Return the numbers of the results along an axis, from 0 on."""
     op = factors.op
@@ -308,18 +302,16 @@ def resize(op: NodeExport) -> None:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
     result = operand
     for axis in changed:
-        grown: Dims = (*result.dims[:axis], dims[axis], *result.dims[axis + 1 :])
         scale = factors.number(axis)
         rounding = _rounding(op, scale)
         of_others = () if mode == "nearest" or axis == rank - 1 else result.dims  # which a product counts on
         is_static = all_known((operand.dims[axis], dims[axis], *of_others))
         if scale is None or not is_static or stays:
-            result = resized_along(factors, result, axis, grown, mode, coordinates, rounding, stays)
+            result = resized_along(factors, result, axis, mode, coordinates, rounding, stays)
             continue
         extent, count = known((operand.dims[axis], dims[axis]))
         if mode == "nearest":
-            chosen = nearest_places(extent, count, scale, coordinates, rounding)
-            result = op.emit("GATHER", [result, op.ints(chosen.tolist())], grown, axis=axis)
+            result = op.gather(result, op.ints(nearest_places(extent, count, scale, coordinates, rounding)), axis)
         else:
             result = _along(op, result, axis, places(extent, count, scale, coordinates), scale, mode)
     op.give(result)
@@ -350,9 +342,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
         extent, count = known((operand.dims[axis], dims[axis]))
         where = _places_of_region(start, end, extent, count)
         if mode == "nearest":
-            chosen = ROUNDINGS[_rounding(op, 1.0)](where).clip(0, extent - 1).astype(int)
-            grown: Dims = (*result.dims[:axis], count, *result.dims[axis + 1 :])
-            result = op.emit("GATHER", [result, op.ints(chosen.tolist())], grown, axis=axis)
+            result = op.gather(result, op.ints(ROUNDINGS[_rounding(op, 1.0)](where).clip(0, extent - 1)), axis)
         elif not np.array_equal(where, np.arange(extent)):
             result = _along(op, result, axis, where, 1.0, mode)
         within = (where >= 0) & (where <= extent - 1)
@@ -389,8 +379,8 @@ def _size(factors: Factors) -> DraftTensor:
     if all_known(dims[1:3]):
         return op.ints(known(dims[1:3]), "size")
     if not op.has(SIZES):
-        op, scales = factors.op, [factors.number(axis) or 0.0 for axis in (1, 2)]
-        return op.mul(op.part(op.extents(op.input(0)), 0, 1, 2), np.array(scales))
+        scales = np.array([factors.number(axis) or 0.0 for axis in (1, 2)])
+        return op.mul(op.part(op.extents(op.input(0)), 0, 1, 2), scales)
     if op.integers("axes"):
         return factors.size()
     sizes = op.cast(op.input(SIZES), TensorType.INT32)
@@ -473,35 +463,37 @@ def _rounding(op: NodeExport, scale: float | None) -> str:
 def _along(
     op: NodeExport, tensor: DraftTensor, axis: int, where: NDArray[np.float32], scale: float, mode: str
 ) -> DraftTensor:
-    """Return what lies at places along one axis of a tensor."""
+    """Return what lies at places along one axis of a tensor: a product with a matrix."""
     (extent,) = known(tensor.dims[axis : axis + 1])
-    grown: Dims = (*tensor.dims[:axis], len(where), *tensor.dims[axis + 1 :])
-    matrix = _matrix(op, where.astype(np.float64), extent, scale, mode)
-    return _product(op, tensor, axis, matrix.astype(np.float32), grown)
+    matrix = _matrix(op, where.astype(np.float64), extent, scale, mode).astype(np.float32)
+    dims: Dims = (*tensor.dims[:axis], len(where), *tensor.dims[axis + 1 :])
+    if axis == len(dims) - 1:
+        return op.emit("FULLY_CONNECTED", [tensor, op.const(matrix)], dims, keep_num_dims=True)
+    shape = known(tensor.dims)
+    back = prod(shape[axis + 1 :])
+    has_front = any(dim != 1 for dim in shape[:axis])
+    flat: Dims = (prod(shape[:axis]), shape[axis], back) if has_front else (shape[axis], back)
+    weights = op.const(np.broadcast_to(matrix, (1, *matrix.shape)) if has_front else matrix)
+    product = op.emit("BATCH_MATMUL", [weights, op.reshape(tensor, flat)], (*flat[:-2], len(where), back), tensor.type)
+    return op.reshape(product, dims)
 
 
 def _matrix(op: NodeExport, places: NDArray[np.float64], extent: int, scale: float, mode: str) -> NDArray[np.float64]:
     """Return the weights of an axis, `result extent`."""
     antialias = bool(op.integer("antialias")) and scale < 1
-    stretch = 1 / scale if antialias else 1.0
-    if mode == "linear":
-        radius = 1.0
-
-        def weight(x: NDArray[np.float64]) -> NDArray[np.float64]:
-            found: NDArray[np.float64] = np.maximum(1 - np.abs(x), 0)
-            return found
-    elif mode == "cubic":
-        radius, a = 2.0, op.number("cubic_coeff_a", -0.75)
-
-        def weight(x: NDArray[np.float64]) -> NDArray[np.float64]:
-            x = np.abs(x)
-            near = (a + 2) * x**3 - (a + 3) * x**2 + 1
-            far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
-            weights: NDArray[np.float64] = np.where(x <= 1, near, np.where(x < 2, far, 0))
-            return weights
-    else:
+    stretch, a = 1 / scale if antialias else 1.0, op.number("cubic_coeff_a", -0.75)
+    if mode not in REACH:
         raise Unwritable(f"a Resize by {mode}")
-    reach = int(np.ceil(radius * stretch)) + 1
+
+    def weight(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        x = np.abs(x)
+        near = (a + 2) * x**3 - (a + 3) * x**2 + 1
+        far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
+        cubic = np.where(x <= 1, near, np.where(x < 2, far, 0))
+        found: NDArray[np.float64] = np.maximum(1 - x, 0) if mode == "linear" else cubic
+        return found
+
+    reach = int(np.ceil(REACH[mode] * stretch)) + 1
     matrix = np.zeros((len(places), extent))
     for row, place in enumerate(places):
         if mode == "linear" and not antialias:
@@ -516,18 +508,3 @@ def _matrix(op: NodeExport, places: NDArray[np.float64], extent: int, scale: flo
             weights = weights / weights.sum()
         np.add.at(matrix[row], taps.clip(0, extent - 1), weights)
     return matrix
-
-
-def _product(op: NodeExport, tensor: DraftTensor, axis: int, matrix: NDArray[np.float32], dims: Dims) -> DraftTensor:
-    """Return a matrix times a tensor along one axis."""
-    rank = len(tensor.dims)
-    if axis == rank - 1:
-        return op.emit("FULLY_CONNECTED", [tensor, op.const(matrix)], dims, keep_num_dims=True)
-    front = [dim for dim in tensor.dims[:axis] if dim != 1]
-    shape = known(tensor.dims)
-    back = int(np.prod(shape[axis + 1 :]))
-    flat: Dims = (int(np.prod(shape[:axis])), shape[axis], back) if front else (shape[axis], back)
-    made: Dims = (*flat[:-2], matrix.shape[0], back)
-    weights = op.const(matrix if len(flat) == 2 else np.broadcast_to(matrix, (1, *matrix.shape)))
-    product = op.emit("BATCH_MATMUL", [weights, op.reshape(tensor, flat)], made, tensor.type)
-    return op.reshape(product, dims)

@@ -46,7 +46,7 @@ def unique_rows(
         rank = op.gather(total, earliest, 0)
     many: Dims = (f"?{op.name}",)
     last = op.select(new, rank, count)  # the others come behind
-    kinds: list[tuple[TensorType, Dims]] = [(TensorType.INT32, (count,)), (TensorType.INT32, (count,))]
+    kinds = [(TensorType.INT32, (count,))] * 2
     _, listed = op.outputs("TOPK_V2", [op.each("NEG", last), op.ints(np.array(count))], kinds)
     number = op.reduce("SUM", op.cast(new, TensorType.INT32), [0], keep=True)
     chosen = op.emit("SLICE", [listed, op.ints([0]), number], many)
@@ -120,12 +120,10 @@ def hardmax(op: NodeExport) -> None:
     old = op.version < 13
     axis = op.axis(1 if old else -1)
     if old:
-        dims = operand.dims
-        rows, columns = dims[:axis], dims[axis:]
-        count = op.elements(rows, "rows")
+        rows, columns = operand.dims[:axis], operand.dims[axis:]
         length = op.elements(columns if all_known(rows) else known(columns), "columns")
-        flat = op.reshape(operand, (count, length))
-        op.give(op.reshape(_hardmax(op, flat), dims, operand))
+        flat = op.reshape(operand, (op.elements(rows, "rows"), length))
+        op.give(op.reshape(_hardmax(op, flat), operand.dims, operand))
         return
     moved = op.transpose(operand, to_last(axis, rank))
     op.give(op.transpose(_hardmax(op, moved), from_last(axis, rank)))
@@ -231,22 +229,19 @@ def unique(op: NodeExport) -> None:
         flat = op.cast(flat, TensorType.INT32)
     listed = flat
     if op.integer("sorted", 1):
-        kinds: list[tuple[TensorType, Dims]] = [(flat.type, count), (TensorType.INT32, count)]
+        kinds = [(flat.type, count), (TensorType.INT32, count)]
         listed = _negated(op, op.outputs("TOPK_V2", [_negated(op, flat), op.ints(np.array(length))], kinds)[0])
     many: Dims = (f"?{op.name}",)
-    values = op.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[0]
+    values, numbers = op.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])
     same = op.compare("EQUAL", op.emit("RESHAPE", [values, op.ints([-1, 1])], (*many, 1)), flat)
     if op.gives(1):
         firsts = op.select(same, op.ints(np.arange(length)), length)
         op.give(op.cast(op.reduce("REDUCE_MIN", firsts, [1]), TensorType.INT64), 1)
     if op.gives(2):
-        column = op.emit("RESHAPE", [values, op.ints([-1, 1])], (*many, 1))
-        below = op.cast(op.compare("LESS", column, flat), TensorType.INT32)
-        if not op.integer("sorted", 1):
-            below = op.outputs("UNIQUE", [listed], [(flat.type, many), (TensorType.INT32, count)])[1]
-            op.give(op.cast(below, TensorType.INT64), 2)
-        else:
-            op.give(op.cast(op.reduce("SUM", below, [0]), TensorType.INT64), 2)
+        if op.integer("sorted", 1):
+            column = op.emit("RESHAPE", [values, op.ints([-1, 1])], (*many, 1))
+            numbers = op.reduce("SUM", op.cast(op.compare("LESS", column, flat), TensorType.INT32), [0])
+        op.give(op.cast(numbers, TensorType.INT64), 2)
     if op.gives(3):
         op.give(op.cast(op.reduce("SUM", op.cast(same, TensorType.INT32), [1]), TensorType.INT64), 3)
     op.give(op.cast(values, operand.type))

@@ -21,36 +21,23 @@ def split(op: NodeExport) -> None:
     """SPLIT, or SPLIT_V where the parts differ or their sizes are computed."""
     axis, count = op.axis(), len(op.node.outputs)
     axis_tensor = op.const(np.array(axis, np.int32), what="axis")
-    given = op.constant(1)
+    given, extent = op.constant(1), op.dims()[axis]
     sizes = op.integers("split") or ([] if given is None else given.tolist())
+    listed: DraftTensor | None = None
     if not sizes and op.has(1):
         listed = op.cast(op.input(1), TensorType.INT32)
-        op.results("SPLIT_V", [op.input(0), listed, axis_tensor], num_splits=count)
-        return
-    extent = op.dims()[axis]
-    if not sizes and not isinstance(extent, int):
-        if op.node.attributes.get("num_outputs") is None:  # parts are equal
-            op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
-        else:
-            _uneven_split(op, axis, count)
-        return
-    if not sizes:
-        part = -(-int(extent) // count)
-        sizes = [max(min(part, int(extent) - part * place), 0) for place in range(count)]
-    if len(set(sizes)) == 1:
+    elif not sizes and isinstance(extent, int):
+        part = -(-extent // count)
+        sizes = [max(min(part, extent - part * place), 0) for place in range(count)]
+    elif not sizes and op.node.attributes.get("num_outputs") is not None:  # the last part may be smaller
+        parts = op.each("FLOOR_DIV", op.add(whole := op.extent(op.input(0), axis), count - 1), count)
+        listed = op.clamp(op.sub(whole, op.mul(parts, op.ints(np.arange(count)))), 0, parts)
+    if len(set(sizes)) > 1:
+        listed = op.ints(sizes, "sizes")
+    if listed is None:
         op.results("SPLIT", [axis_tensor, op.input(0)], num_splits=count)
     else:
-        op.results("SPLIT_V", [op.input(0), op.ints(sizes, "sizes"), axis_tensor], num_splits=count)
-
-
-def _uneven_split(op: NodeExport, axis: int, count: int) -> None:
-    """Write a Split of an open extent into a number of parts, of which the last one may be smaller."""
-    places = np.arange(count)
-    extent = op.extent(op.input(0), axis)
-    part = op.each("FLOOR_DIV", op.add(extent, count - 1), count)
-    starts = op.mul(part, op.ints(places))
-    sizes = op.clamp(op.sub(extent, starts), 0, part)
-    op.results("SPLIT_V", [op.input(0), sizes, op.const(np.array(axis, np.int32), what="axis")], num_splits=count)
+        op.results("SPLIT_V", [op.input(0), listed, axis_tensor], num_splits=count)
 
 
 @exporter("Slice")
@@ -173,23 +160,16 @@ def _computed_slice(op: NodeExport) -> None:
         strides = op.select(chosen, op.scatter_nd(places, strides, [rank]), 1)
     known = op.constant(4)
     if op.has(4) and (known is None or (known < 0).any()):
-        begins = op.maximum(begins, _lowest_begins(op, op.input(0)))
+        # The first place of each axis, counted from behind.
+        is_static = op.input(0).is_static
+        first = op.ints(-np.array(op.static())) if is_static else op.each("NEG", op.extents(op.input(0)))
+        begins = op.maximum(begins, first)
     op.result("STRIDED_SLICE", [op.input(0), begins, ends, strides])
-
-
-def _lowest_begins(op: NodeExport, operand: DraftTensor) -> DraftTensor:
-    """Return the first place of each axis, counted from behind."""
-    if operand.is_static:
-        return op.ints(-np.array(operand.dims, np.int32))
-    return op.each("NEG", op.extents(operand))
 
 
 def _in_32_bits(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
     """Return places, and ends that stand for all, as int32."""
-    if tensor.type != TensorType.INT64:
-        return op.cast(tensor, TensorType.INT32)
-    bounded = op.clamp(tensor, -END, END)
-    return op.cast(bounded, TensorType.INT32)
+    return op.cast(op.clamp(tensor, -END, END) if tensor.type == TensorType.INT64 else tensor, TensorType.INT32)
 
 
 BETWEEN = 1e-4  # how far apart two numbers may be that are one integer, as a part of its scale
@@ -345,5 +325,4 @@ def _bordered_by_gather(
         period = op.maximum(op.mul(op.tensor(last, TensorType.INT32), 2), 1)
         places = op.sub(op.each("FLOOR_MOD", op.add(places, last), period), last)
         places = op.maximum(places, op.mul(places, -1))
-    dims: Dims = (*tensor.dims[:axis], name, *tensor.dims[axis + 1 :])
-    return op.emit("GATHER", [tensor, places], dims, axis=axis)
+    return op.gather(tensor, places, axis)

@@ -33,19 +33,19 @@ class Window(NamedTuple):
         require_whole(op, extents, results)
         strides = tuple(op.integers("strides", [1] * count))
         dilations = tuple(op.integers("dilations", [1] * count))
+        same_upper = Window(extents, tuple(sizes), strides, dilations, ((0, 0),) * count, True, results)
         auto = op.text("auto_pad", "NOTSET")
-        given = op.integers("pads", [0] * (2 * count))
-        if auto == "VALID":
-            given = [0] * (2 * count)
-        if auto.startswith("SAME"):
-            if auto == "SAME_UPPER":
-                return Window(extents, tuple(sizes), strides, dilations, ((0, 0),) * count, True, results)
-            sides = zip(*same_border(extents, sizes, strides, dilations, is_lower=True), strict=True)
-            given = [each for side in sides for each in side]
+        if auto == "SAME_UPPER":
+            return same_upper
+        given = [0] * (2 * count) if auto == "VALID" else op.integers("pads", [0] * (2 * count))
         pads = list(zip(given[:count], given[count:], strict=True))
+        if auto.startswith("SAME"):
+            pads = list(same_border(extents, sizes, strides, dilations, is_lower=True))
         if op.integer("ceil_mode"):
-            if _is_halved(extents, sizes, strides, dilations, pads):
-                return Window(extents, tuple(sizes), strides, dilations, tuple(pads), True, results)
+            # SAME of images of any extents: pairs, of which the last may be one element.
+            is_halved = set(zip(sizes, strides, dilations, strict=True)) == {(2, 2, 1)} and not any(map(any, pads))
+            if is_halved and not all_known(extents):
+                return same_upper
             pads = [
                 (before, _after_ceil(extent, result, size, stride, dilation, (before, after)))
                 for (before, after), extent, result, size, stride, dilation in zip(
@@ -56,7 +56,7 @@ class Window(NamedTuple):
             if isinstance(extent, int) and extent + sum(pair) < (size - 1) * dilation + 1:
                 raise Unwritable("a window that is larger than its image")
         same = all(_is_same(*each) for each in zip(extents, results, sizes, strides, dilations, pads, strict=True))
-        return Window(extents, tuple(sizes), strides, dilations, tuple(pads), same, results)
+        return same_upper._replace(pads=tuple(pads), same=same)
 
     @property
     def border(self) -> tuple[tuple[int, int], ...]:
@@ -67,6 +67,11 @@ class Window(NamedTuple):
     def is_valid(self) -> bool:
         """True if there is no border."""
         return not self.same and not any(map(any, self.pads))
+
+    @property
+    def without_border(self) -> "Window":
+        """The window over an image that has its border already."""
+        return self._replace(same=False, pads=((0, 0),) * len(self.sizes))
 
     @property
     def padding(self) -> Padding:
@@ -83,6 +88,10 @@ class Window(NamedTuple):
         if self.same or self.is_valid:
             return image
         return bordered(op, image, [(0, 0), *self.pads, (0, 0)], border)
+
+    def written(self, op: NodeExport, image: DraftTensor) -> DraftTensor:
+        """Return the image with its border of zeros written by an operator of its own, also where SAME says it."""
+        return bordered(op, image, [(0, 0), *self.border, (0, 0)])
 
 
 def steps(strides: Sequence[int], dilations: Sequence[int] = ()) -> dict[str, Any]:
@@ -149,18 +158,6 @@ def same_border(
     pads = imported.pads(extents, sizes, strides, dilations, same=True)
     halves = zip(pads[: len(sizes)], pads[len(sizes) :], strict=True)
     return tuple((larger, smaller) if is_lower else (smaller, larger) for smaller, larger in halves)
-
-
-def _is_halved(
-    extents: Dims,
-    sizes: Sequence[int],
-    strides: Sequence[int],
-    dilations: Sequence[int],
-    pads: Sequence[tuple[int, int]],
-) -> bool:
-    """Return whether `ceil_mode` is SAME of images of any extents: pairs, of which the last may be one element."""
-    pairs = set(zip(sizes, strides, dilations, strict=True)) == {(2, 2, 1)} and not any(map(any, pads))
-    return pairs and not all_known(extents)
 
 
 def _after_ceil(
