@@ -203,7 +203,7 @@ class BuiltinBuilder:
         axes = [axis % len(tensor.dims) for axis in axes]
         kept: Dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(tensor.dims))
         dims = kept if keep else tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in axes)
-        return self.emit(name, [tensor, self.ints(axes)], dims, keep_dims=keep)
+        return self.emit(name, [tensor, self.ints(axes, "axes")], dims, keep_dims=keep)
 
     def concat(self, tensors: Sequence[DraftTensor], axis: int) -> DraftTensor:
         """Join tensors along an axis."""

@@ -51,13 +51,9 @@ def refused_texts(node: ir.Node) -> str:
 def require_text_kernel(operator: DraftOperator) -> None:
     """Refuse an operator on texts that LiteRT has no kernel for."""
     tensors = [each for each in (*operator.inputs, *operator.outputs) if each is not None]
-    if any(each.type == TensorType.STRING for each in tensors) and not _has_kernel(operator):
+    has_kernel = operator.name in KERNELS and (operator.name != "GATHER" or len(tensors[0].dims) == 1)
+    if not has_kernel and any(each.type == TensorType.STRING for each in tensors):
         raise Unwritable(f"{operator.name} of texts")
-
-
-def _has_kernel(operator: DraftOperator) -> bool:
-    data = operator.inputs[0]
-    return operator.name in KERNELS and (operator.name != "GATHER" or (data is not None and len(data.dims) == 1))
 
 
 READ = 1 << 16  # elements of constants that are looked at as arrays

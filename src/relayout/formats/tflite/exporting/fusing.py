@@ -10,7 +10,7 @@ Only a result with a single reader is taken in; what moves elements between the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import combinations
 
 import numpy as np
@@ -22,16 +22,10 @@ from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
 from relayout.formats.tflite.exporting.older import is_older
 
 ACTIVATIONS: Mapping[str, ActivationFunctionType] = {
-    "RELU": ActivationFunctionType.RELU,
-    "RELU6": ActivationFunctionType.RELU6,
-    "RELU_N1_TO_1": ActivationFunctionType.RELU_N1_TO_1,
+    name: ActivationFunctionType[name] for name in ("RELU", "RELU6", "RELU_N1_TO_1")
 }
-FUSE_ACTIVATIONS = frozenset(  # operators whose kernels apply an activation
-    [
-        *["ADD", "SUB", "MUL", "DIV", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"],
-        *["MAX_POOL_2D", "AVERAGE_POOL_2D"],
-    ]
-)
+_NAMES = "ADD SUB MUL DIV CONV_2D DEPTHWISE_CONV_2D TRANSPOSE_CONV FULLY_CONNECTED MAX_POOL_2D AVERAGE_POOL_2D"
+FUSE_ACTIVATIONS = frozenset(_NAMES.split())  # operators whose kernels apply an activation
 FLOATS = (TensorType.FLOAT32,)
 FUSE_BOUNDS = frozenset({"ADD", "SUB", "MUL"})
 """Operators whose kernels keep integers without a scale at 0 or above by an activation."""
@@ -39,12 +33,8 @@ INTEGERS = (TensorType.INT32, TensorType.INT64)  # these integers
 JOINS = frozenset({"CONCATENATION"})  # operators that put all their operands beside each other
 MOVES = frozenset({"DEPTH_TO_SPACE", "RESHAPE", "STRIDED_SLICE", "TRANSPOSE", *JOINS})
 """Operators that give elements of their operands, and no others."""
-BY_ROWS = frozenset(  # operators that compute each row of their first operand by itself
-    [
-        *["FULLY_CONNECTED", "QUANTIZE", "DEQUANTIZE"],
-        *["ELU", "GELU", "HARD_SWISH", "LEAKY_RELU", "LOGISTIC", "TANH", *ACTIVATIONS],
-    ]
-)
+_NAMES = "FULLY_CONNECTED QUANTIZE DEQUANTIZE ELU GELU HARD_SWISH LEAKY_RELU LOGISTIC TANH"
+BY_ROWS = frozenset((*_NAMES.split(), *ACTIVATIONS))  # operators that compute each row of their first operand by itself
 BIASED = frozenset({"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"})
 BIAS = 2  # place of a bias among the operands of these
 
@@ -62,19 +52,13 @@ def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False, for_liter
         Tensors that now hold another value than before; they have new names.
     """
     fusion = _Fusion(draft, runtime)
+    steps: dict[str, Callable[[DraftOperator], None]] = dict.fromkeys(ACTIVATIONS, fusion.activation)
+    steps |= {"ADD": fusion.bias, "FULLY_CONNECTED": fusion.rows}
+    steps |= {"MAXIMUM": fusion.bound} if for_litert else {}
+    steps |= {"RESHAPE": fusion.shrunk} if drops_axes else {}
     for operator in list(draft.operators):
-        if operator.is_restored:
-            continue
-        if operator.name in ACTIVATIONS:
-            fusion.activation(operator)
-        elif operator.name == "ADD":
-            fusion.bias(operator)
-        elif operator.name == "MAXIMUM" and for_litert:
-            fusion.bound(operator)
-        elif operator.name == "RESHAPE" and drops_axes:
-            fusion.shrunk(operator)
-        elif operator.name == "FULLY_CONNECTED":
-            fusion.rows(operator)
+        if operator.name in steps and not operator.is_restored:
+            steps[operator.name](operator)
     if fusion.removed:
         draft.operators = [each for each in draft.operators if each not in fusion.removed]
     for tensor in fusion.changed:

@@ -34,7 +34,9 @@ def write_out(
         for node in list(graph) if graph not in gone else ():
             if node.domain or node.graph is None:
                 continue
-            if node.op_type == "Scan" and _is_scan(node, version):
+            if node.op_type == "Scan" and version >= SCAN_WITHOUT_BATCHES:
+                if version < SLICES_BACKWARDS and any(node.attributes.get_ints("scan_output_directions") or ()):
+                    continue
                 _ScanAsLoop(graph, node, names, version).run()
                 found = True
             elif node.op_type == "Loop" and (count := _trips(node)) is not None:
@@ -57,46 +59,51 @@ def _size_written_out(body: ir.Graph) -> int:
     return size
 
 
-def _is_scan(node: ir.Node, version: int) -> bool:
-    """Return whether a Scan is written as a Loop."""
-    backwards = node.attributes.get_ints("scan_output_directions") or ()
-    return version >= SCAN_WITHOUT_BATCHES and (version >= SLICES_BACKWARDS or not any(backwards))
-
-
 def _trips(node: ir.Node) -> int | None:
     """Return how often a Loop runs, if that is known and little enough to write it out."""
-    most, condition = (node.inputs[slot] if slot < len(node.inputs) else None for slot in (0, 1))
-    if most is None or most.const_value is None or most.is_graph_input():
-        return None
-    if condition is not None and (condition.const_value is None or condition.is_graph_input()):
-        return None
-    count = int(most.const_value.numpy().reshape(-1)[0])
-    if condition is not None and condition.const_value is not None and not condition.const_value.numpy().all():
-        return 0
+    most, begins = node.inputs[0] if node.inputs else None, _begins(node)
+    count = None if most is None or most.is_graph_input() else _integer(most)
+    if count is None or not begins:
+        return None if count is None or begins is None else 0
     size = sum(1 for _ in all_nodes(node.attributes["body"].as_graph()))
     return count if _keeps_condition(node) and count * size <= MOST_NODES else None
 
 
 def is_unconditional(node: ir.Node) -> bool:
     """Return whether a Loop ends by the number of its rounds alone."""
+    return bool(_begins(node)) and _keeps_condition(node)
+
+
+def _begins(node: ir.Node) -> bool | None:
+    """Return whether the condition of a Loop lets a first round run; None where it is computed."""
     condition = node.inputs[1] if len(node.inputs) > 1 else None
-    begins = condition is None or (
-        condition.const_value is not None
-        and not condition.is_graph_input()
-        and bool(condition.const_value.numpy().all())
-    )
-    return begins and _keeps_condition(node)
+    if condition is None:
+        return True
+    constant = None if condition.is_graph_input() else condition.const_value
+    return None if constant is None else bool(constant.numpy().all())
+
+
+def _integer(value: ir.Value | None) -> int | None:
+    """Return an integer that is a constant; None of any other value."""
+    constant = None if value is None else value.const_value
+    return None if constant is None else int(constant.numpy().reshape(-1)[0])
 
 
 def _keeps_condition(node: ir.Node) -> bool:
     """Return whether the rounds of a Loop leave its condition as it is, or give True."""
     body = node.attributes["body"].as_graph()
-    again = body.outputs[0]
-    while (
-        (producer := again.producer()) is not None and producer.op_type == "Identity" and producer.inputs[0] is not None
-    ):
-        again = producer.inputs[0]
+    again = _before_identities(body.outputs[0])
     return again is body.inputs[1] or (again.const_value is not None and bool(again.const_value.numpy().all()))
+
+
+def _before_identities(value: ir.Value) -> ir.Value:
+    """Return the value that Identities pass on."""
+    while (node := value.producer()) is not None and (node.domain, node.op_type) == ("", "Identity"):
+        (before,) = node.inputs
+        if before is None:
+            break
+        value = before
+    return value
 
 
 class _Unrolling(Writing):
@@ -144,7 +151,13 @@ class _ScanAsLoop(Writing):
         count = node.attributes.get_int("num_scan_inputs", 1)
         states, sequences = node.inputs[: len(node.inputs) - count], node.inputs[len(node.inputs) - count :]
         axes = list(node.attributes.get_ints("scan_input_axes", [0] * count))
-        length = self._length(sequences[0], axes[0])
+        first = sequences[0].shape if sequences[0] is not None else None
+        extent = None if first is None else first[axes[0]]
+        if isinstance(extent, int):
+            length = self.constant(np.array(extent, np.int64))
+        else:
+            shape = self.add("Shape", [sequences[0]])
+            length = self.add("Gather", [shape, self.constant(np.array(axes[0], np.int64))], axis=0)
         body = node.attributes["body"].as_graph()
         self._take(body, sequences, axes, length)
         loop = ir.node(
@@ -161,13 +174,6 @@ class _ScanAsLoop(Writing):
         self.graph.insert_before(node, loop)
         scanned = [self._placed(value, place) for place, value in enumerate(loop.outputs[len(states) :])]
         self.finish([*loop.outputs[: len(states)], *scanned])
-
-    def _length(self, sequence: ir.Value | None, axis: int) -> ir.Value:
-        assert sequence is not None
-        if sequence.shape is not None and isinstance(extent := sequence.shape[axis], int):
-            return self.constant(np.array(extent, np.int64))
-        shape = self.add("Shape", [sequence])
-        return self.add("Gather", [shape, self.constant(np.array(axis, np.int64))], axis=0)
 
     def _take(
         self, body: ir.Graph, sequences: Sequence[ir.Value | None], axes: Sequence[int], length: ir.Value
@@ -211,7 +217,7 @@ class _ScanAsLoop(Writing):
         axes, backwards = (
             node.attributes.get_ints(name) or () for name in ("scan_output_axes", "scan_output_directions")
         )
-        given = node.outputs[len(node.outputs) - self._scanned() + place]
+        given = node.outputs[len(node.inputs) - node.attributes.get_int("num_scan_inputs", 1) + place]
         axis = axes[place] if place < len(axes) else 0
         if place < len(backwards) and backwards[place]:
             ends = [self.constant(np.array([each], np.int64)) for each in (-1, -(1 << 62), 0, -1)]
@@ -221,9 +227,6 @@ class _ScanAsLoop(Writing):
             axis %= rank
             value = self.add("Transpose", [value], perm=[*range(1, axis + 1), 0, *range(axis + 1, rank)])
         return value
-
-    def _scanned(self) -> int:
-        return len(self.node.outputs) - (len(self.node.inputs) - self.node.attributes.get_int("num_scan_inputs", 1))
 
 
 # Sequences of known length, as the tensors that they hold; and optional values, where it is known if they are there.
@@ -275,7 +278,7 @@ def _inline_optional(graph: ir.Graph, node: ir.Node, names: Names, version: int)
 
 def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) -> list[ir.Value] | None:
     """Return the tensors of a sequence; None where its length is not known."""
-    node = _producer(value)
+    node = None if value is None else _before_identities(value).producer()
     if node is None or node.domain or node.graph is not graph:
         return None
     inputs = list(node.inputs)
@@ -286,7 +289,7 @@ def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) 
     if node.op_type in ("SequenceInsert", "SequenceErase"):
         items = _items(graph, inputs[0], names, version)
         slot = 2 if node.op_type == "SequenceInsert" else 1
-        place = len(items or ()) if slot >= len(inputs) or inputs[slot] is None else _number(inputs[slot])
+        place = len(items or ()) if slot >= len(inputs) or inputs[slot] is None else _integer(inputs[slot])
         if items is None or place is None:
             return None
         if node.op_type == "SequenceErase":
@@ -297,19 +300,6 @@ def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) 
     if node.op_type == "SplitToSequence":
         return _split(graph, node, names, version)
     return None
-
-
-def _producer(value: ir.Value | None) -> ir.Node | None:
-    """Return the node that makes a value, which Identities may have passed on."""
-    node = None if value is None else value.producer()
-    while node is not None and node.op_type == "Identity" and not node.domain and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    return node
-
-
-def _number(value: ir.Value | None) -> int | None:
-    constant = None if value is None else value.const_value
-    return None if constant is None else int(constant.numpy().reshape(-1)[0])
 
 
 def _split(graph: ir.Graph, node: ir.Node, names: Names, version: int) -> list[ir.Value] | None:
@@ -348,7 +338,7 @@ def _replace(graph: ir.Graph, node: ir.Node, items: Sequence[ir.Value], names: N
         writing.finish([writing.constant(np.array(len(items), np.int64))])
         return True
     if node.op_type == "SequenceAt":
-        place = _number(node.inputs[1])
+        place = _integer(node.inputs[1])
         if place is None or not -len(items) <= place < len(items):
             return False
         writing.finish([items[place]])

@@ -94,10 +94,6 @@ def newer_operators(model: Model, runtime: str) -> dict[str, tuple[int, str]]:
     return found
 
 
-def _relu_0_to_1(op: Rewriting) -> DraftTensor:
-    return op.minimum(op.each("RELU", op.operands[0]), 1.0)
-
-
 ERFC = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 """Coefficients of erfc(z) exp(z²) in powers of `1 / (1 + 0.3275911 z)`, from the first on: right to 1.5e-7
 (Hastings 1955; Abramowitz and Stegun 7.1.26)."""
@@ -123,7 +119,10 @@ def _gelu(op: Rewriting) -> DraftTensor | None:
     return op.sub(op.each("RELU", x), op.mul(op.mul(size, half), 0.5))
 
 
-REWRITES: Mapping[str, Form] = {"GELU": _gelu, "RELU_0_TO_1": _relu_0_to_1}  # builtin -> what writes it by older ones
+REWRITES: Mapping[str, Form] = {  # builtin -> what writes it by older ones
+    "GELU": _gelu,
+    "RELU_0_TO_1": lambda op: op.minimum(op.each("RELU", op.operands[0]), 1.0),
+}
 
 
 # Operators for a runtime that has some builtins alone: others are written by these, or refused.
@@ -138,14 +137,11 @@ def write_with(draft: Draft, builtins: Builtins | None) -> None:
         return
 
     def form_of(operator: DraftOperator) -> Form | None:
-        return builtins.form if builtins.has(operator.name, _kind(operator)) else OTHERS.get(operator.name)
+        kind = next((each.type for each in operator.inputs if each is not None), None)
+        return builtins.form if builtins.has(operator.name, kind) else OTHERS.get(operator.name)
 
     rewrite_operators(draft, 0, form_of)
     remove_unread(draft)
-
-
-def _kind(operator: DraftOperator) -> TensorType | None:
-    return next((each.type for each in operator.inputs if each is not None), None)
 
 
 def lacking(model: Model, builtins: Builtins | None) -> dict[str, tuple[int, str]]:
@@ -158,16 +154,12 @@ def lacking(model: Model, builtins: Builtins | None) -> dict[str, tuple[int, str
             kinds = [graph.tensors[each].type for each in operator.inputs if each >= 0]
             if not builtins.has(operator.name, kinds[0] if kinds else None):
                 key = f"{operator.name} ({builtins.of} has no such builtin)"
-            elif lacks := [
-                kind
-                for kind in (*kinds, *(graph.tensors[each].type for each in operator.outputs))
-                if (operator.name, kind) in builtins.lacks
-            ]:
-                key = (
-                    f"{operator.name} of {lacks[0].name} ({builtins.of} has none: --input-type or --output-type int32)"
-                )
             else:
-                continue
+                kinds += [graph.tensors[each].type for each in operator.outputs]
+                lacks = next((kind.name for kind in kinds if (operator.name, kind) in builtins.lacks), None)
+                if lacks is None:
+                    continue
+                key = f"{operator.name} of {lacks} ({builtins.of} has none: --input-type or --output-type int32)"
             count, place = found.get(key, (0, place_in_words(operator.place, model.subgraphs)))
             found[key] = (count + 1, place)
     return found

@@ -120,10 +120,18 @@ def _is_zero(value: ir.Value) -> bool:
     return moves and all(source is not None and _is_zero(source) for source in sources)
 
 
+def length_and_batch(node: ir.Node) -> tuple[int | ir.SymbolicDim | None, int | ir.SymbolicDim | None]:
+    """Return how many steps the sequences of a recurrent node have, and how many these are; None of an unknown rank."""
+    x = node.inputs[SEQUENCE]
+    if x is None or x.shape is None:
+        return None, None
+    first, second, *_ = *x.shape, None, None
+    return (second, first) if node.attributes.get_int("layout", 0) else (first, second)
+
+
 def has_few_steps(node: ir.Node) -> bool:
     """Return whether a recurrent node's steps may be written one by one for a runtime without loops."""
-    x = node.inputs[0]
-    length = None if x is None or x.shape is None else x.shape[1 if node.attributes.get_int("layout", 0) else 0]
+    length, _ = length_and_batch(node)
     return isinstance(length, int) and 0 < length <= FEW_STEPS
 
 

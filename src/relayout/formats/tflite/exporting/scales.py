@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
@@ -34,7 +32,13 @@ def scales_in(graph: ir.Graph) -> dict[ir.Value, Scales]:
 
     Integers that are only moved mean what those mean that they are moved to.
     """
-    scales = dict(_stated_scales(graph))
+    scales: dict[ir.Value, Scales] = {}
+    for node in graph:
+        if node.domain or node.op_type not in (DEQUANTIZE, QUANTIZE):
+            continue
+        integers, found = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0], scales_of(node)
+        if integers is not None and found is not None:
+            scales[integers] = found
     for node in reversed(graph):
         if node.op_type not in (*MOVING, "Pad", RESIZE):
             continue
@@ -45,17 +49,6 @@ def scales_in(graph: ir.Graph) -> dict[ir.Value, Scales]:
             if value is not None and value.dtype == node.outputs[0].dtype and value.dtype in INTEGERS:
                 scales.setdefault(value, found)
     return scales
-
-
-def _stated_scales(graph: ir.Graph) -> Iterator[tuple[ir.Value, Scales]]:
-    """Yield integers and what they mean: of each DequantizeLinear its operand, of each QuantizeLinear its result."""
-    for node in graph:
-        if node.domain or node.op_type not in (DEQUANTIZE, QUANTIZE):
-            continue
-        integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
-        found = scales_of(node)
-        if integers is not None and found is not None:
-            yield integers, found
 
 
 def are_normal(scales: NDArray[np.float32]) -> bool:
@@ -73,13 +66,11 @@ def scales_of(node: ir.Node) -> Scales | None:
     if scale is None or node.attributes.get_int("block_size", 0) != 0:
         return None
     zero_value = node.inputs[2] if len(node.inputs) > 2 else None
-    if zero_value is not None and zero_value.const_value is None:
-        return None
+    zero = None if zero_value is None else zero_value.const_value
     scales = scale.numpy().astype(np.float32).reshape(-1)
-    if not are_normal(scales):
+    if (zero_value is not None and zero is None) or not are_normal(scales):
         return None
-    zero = None if zero_value is None or zero_value.const_value is None else zero_value.const_value.numpy()
-    zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.astype(np.int64).reshape(-1)
+    zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.numpy().astype(np.int64).reshape(-1)
     rank = 1 if node.inputs[0] is None or node.inputs[0].shape is None else len(node.inputs[0].shape)
     return scales, zeros, node.attributes.get_int("axis", 1) % max(rank, 1) if scales.size > 1 else 0
 

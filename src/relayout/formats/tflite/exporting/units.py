@@ -1,6 +1,7 @@
 """A quantized unit, DequantizeLinear -> operator -> QuantizeLinear, that one operator on integers computes."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -63,7 +64,9 @@ class UnitResults:
         if value not in self.before:
             scale, zero = unit.kernel
             kind = self._integer_result(unit, value).type
-            meaning = Quantization(np.array([scale], np.float32), np.array([zero + _signed_offset(kind)], np.int64), 0)
+            # Integers lie so much higher than the signed ones of the same width.
+            zero += 128 if kind == TensorType.UINT8 else 0
+            meaning = Quantization(np.array([scale], np.float32), np.array([zero], np.int64), 0)
             self.before[value] = self.draft.tensor(f"{value.name}/kernel", kind, tensor_dims(value), meaning)
         return self.before[value]
 
@@ -123,11 +126,6 @@ class UnitResults:
         return self.unread[value]
 
 
-def _signed_offset(kind: TensorType) -> int:
-    """Return how much higher integers lie than the signed ones of the same width."""
-    return 128 if kind == TensorType.UINT8 else 0
-
-
 # The real numbers that a DequantizeLinear makes of integers, where no kernel reads the integers themselves.
 
 UNSCALED = (ir.DataType.INT32, ir.DataType.INT64, ir.DataType.UINT16)  # integers that no DEQUANTIZE takes
@@ -154,8 +152,10 @@ def real_numbers(
         constant = _dequantized_constant(graph.draft, value, stored, node)
         if constant is not None:
             return constant
-    unscaled = source.dtype in UNSCALED or (by_axis and stored is None)
-    integers = None if unscaled else _integers_or_none(graph, source, node)
+    integers = None
+    if source.dtype not in UNSCALED and not (by_axis and stored is None):
+        with suppress(Unwritable):
+            integers = graph.integers.read(source, node)
     if integers is None or has_zero_point_of_16_bits(integers):
         return _scaled(graph, node)
     name = value.name or "dequantized"
@@ -176,13 +176,6 @@ def _from_blocks(draft: Draft, node: ir.Node) -> DraftTensor | None:
         return None
     dims = tuple(numbers.shape.numpy())
     return DraftTensor(draft.unique(name), TensorType.FLOAT32, dims, TensorContent(numbers))
-
-
-def _integers_or_none(graph: "GraphExport", source: ir.Value, node: ir.Node) -> DraftTensor | None:
-    try:
-        return graph.integers.read(source, node)
-    except Unwritable:
-        return None
 
 
 def _dequantized_constant(
@@ -206,32 +199,26 @@ def _scaled(graph: "GraphExport", node: ir.Node) -> DraftTensor:
     """Return what integers mean where no kernel knows: their distance from the zero point times the scale."""
     op = NodeExport(graph, node)
     number = op.cast(op.input(0), TensorType.FLOAT32)
-    axis, block = op.axis(1), op.integer("block_size")
     scales = [op.cast(op.input(slot), TensorType.FLOAT32) for slot in (1, 2) if op.has(slot)]
-    scales = [_along(op, scale, number, axis, block) for scale in scales]
+    axis, block, counts = op.axis(1), op.integer("block_size"), list(number.dims)
+    if block:  # there is a scale for each block along an axis, or one for all
+        extent = counts[axis] if counts else ""
+        if isinstance(extent, int) and block > 0:
+            counts[axis] = -(-extent // block)
+        if block < 0 or any(scale.dims and [*scale.dims] != counts for scale in scales):
+            raise Unwritable(f"scales or zero points that do not fit blocks of {block}")
+    scales = [along_axis(op, scale) for scale in scales]
     if len(scales) > 1:
         number = op.sub(number, scales[1])
     return op.mul(number, scales[0])
 
 
-def _along(op: NodeExport, scale: DraftTensor, number: DraftTensor, axis: int, block: int) -> DraftTensor:
+def along_axis(op: NodeExport, scale: DraftTensor) -> DraftTensor:
     """Return scales or zero points stretched along the axis that they belong to; one for all stays as it is."""
-    rank = len(number.dims)
-    if block and not _is_in_blocks(scale, number, axis, block):
-        raise Unwritable(f"scales or zero points that do not fit blocks of {block}")
-    if block and scale.dims:
-        (extent,) = known(number.dims[axis : axis + 1])
+    rank, axis, block = op.rank(), op.axis(1), op.integer("block_size")
+    if block and len(scale.dims) == rank > 0:
+        (extent,) = known(op.dims()[axis : axis + 1])
         return op.gather(scale, op.ints(np.arange(extent) // block), axis)
-    if len(scale.dims) == 1 and rank:
-        return op.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])
-    return scale
-
-
-def _is_in_blocks(scale: DraftTensor, number: DraftTensor, axis: int, block: int) -> bool:
-    """Tell whether there is a scale for each block along an axis, or one for all."""
-    if block < 0 or len(scale.dims) not in (0, len(number.dims)):
-        return False
-    counts = [
-        -(-dim // block) if isinstance(dim, int) and each == axis else dim for each, dim in enumerate(number.dims)
-    ]
-    return not scale.dims or list(scale.dims) == counts
+    if len(scale.dims) != 1 or not rank:
+        return scale
+    return op.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])

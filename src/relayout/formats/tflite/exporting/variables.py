@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import field
 
@@ -28,7 +28,8 @@ def write_tables(
     numbers: dict[tuple[bytes, ...], int] = {}
     filling = Draft("fill_tables")
     for draft in program:
-        read = [(handle, *draft.tables[handle]) for handle in _handles(draft)]
+        handles = (each for operator in draft.operators for each in operator.inputs if each in draft.tables)
+        read = [(handle, *draft.tables[handle]) for handle in dict.fromkeys(handles) if handle is not None]
         for handle, keys, values in read:
             content = (_bytes(keys), _bytes(values))
             if content not in numbers:
@@ -42,12 +43,6 @@ def write_tables(
         once = DraftOperator("CALL_ONCE", [], [], {"init_subgraph_index": len(program)})
         program[0].operators.insert(0, once)
         program.append(filling)
-
-
-def _handles(draft: Draft) -> Iterable[DraftTensor]:
-    """Return the handles of tables that the operators of a graph read, each once."""
-    tensors = (tensor for operator in draft.operators for tensor in operator.inputs if tensor in draft.tables)
-    return dict.fromkeys(tensor for tensor in tensors if tensor is not None)
 
 
 def _table(handle: DraftTensor, number: int, keys: DraftTensor, values: DraftTensor) -> DraftOperator:
@@ -77,7 +72,8 @@ class ValuesByTensor:
         for value in graph_values(graph):
             self.add(value)
         for node in graph:
-            is_extents = node.op_type == "Shape" and node.inputs[0] is not None and _is_static(node.inputs[0])
+            shape = None if node.op_type != "Shape" or node.inputs[0] is None else node.inputs[0].shape
+            is_extents = shape is not None and shape.is_static()
             if is_extents or all(value is None or self.follows_from_constants(value) for value in node.inputs):
                 self._computed.update(node.outputs)
 
@@ -108,10 +104,6 @@ class ValuesByTensor:
             name += "_"
         self.taken.add(name)
         return name
-
-
-def _is_static(value: ir.Value) -> bool:
-    return value.shape is not None and value.shape.is_static()
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import BITS
 from relayout.formats.tflite.exporting.builder import stretched
 from relayout.formats.tflite.exporting.draft import DraftTensor, known
 from relayout.formats.tflite.exporting.kernel_types import stored_type
@@ -12,20 +13,6 @@ from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 WIDE = (TensorType.INT64, TensorType.UINT64)  # integers of which LiteRT has BITWISE_XOR and shifts for halves only
-WIDTH = {  # type -> its bits
-    TensorType.INT8: 8,
-    TensorType.UINT8: 8,
-    TensorType.INT16: 16,
-    TensorType.UINT16: 16,
-    TensorType.INT32: 32,
-    TensorType.UINT32: 32,
-    TensorType.INT64: 64,
-    TensorType.UINT64: 64,
-    TensorType.FLOAT32: 32,
-    TensorType.FLOAT16: 16,
-    TensorType.FLOAT64: 64,
-    TensorType.BOOL: 8,
-}
 
 
 def _alike(op: NodeExport, *tensors: DraftTensor) -> list[DraftTensor]:
@@ -98,11 +85,11 @@ def bit_shift(op: NodeExport) -> None:
     operand, amount = op.input(0), op.input(1)
     kind, left = operand.type, op.text("direction") == "LEFT"
     fits = None
-    if amount.array is None or (amount.array < 0).any() or (amount.array >= WIDTH[kind]).any():
+    if amount.array is None or (amount.array < 0).any() or (amount.array >= BITS[kind]).any():
         alike = bitcast(op, amount, TensorType.INT64) if kind == TensorType.UINT64 else amount
-        fits = op.both(op.compare("GREATER_EQUAL", alike, 0), op.compare("LESS", alike, WIDTH[kind]))
+        fits = op.both(op.compare("GREATER_EQUAL", alike, 0), op.compare("LESS", alike, BITS[kind]))
         signed = not left and kind.name.startswith("INT")
-        amount = op.select(fits, amount, WIDTH[kind] - 1 if signed else 0)
+        amount = op.select(fits, amount, BITS[kind] - 1 if signed else 0)
         fits = None if signed else fits
     found = _shifted_left(op, operand, amount) if left else _shifted_right(op, operand, amount)
     op.give(found if fits is None else op.select(fits, found, 0))
@@ -114,7 +101,7 @@ def _shifted_left(op: NodeExport, operand: DraftTensor, amount: DraftTensor) -> 
         powers = op.const(np.int64(1) << np.arange(64, dtype=np.int64))
         factor = op.gather(powers, op.cast(bitcast(op, amount, TensorType.INT64), TensorType.INT32), 0)
         return bitcast(op, op.mul(bitcast(op, operand, TensorType.INT64), factor), kind)
-    if WIDTH[kind] == 32:
+    if BITS[kind] == 32:
         words = [bitcast(op, tensor, TensorType.INT32) for tensor in (operand, amount)]
         return bitcast(op, op.each("STABLEHLO_SHIFT_LEFT", *_alike(op, *words)), kind)
     words = [op.cast(tensor, TensorType.INT32) for tensor in (operand, amount)]

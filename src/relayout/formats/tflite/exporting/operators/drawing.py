@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import isfinite, nan
-from typing import Any
 
 import numpy as np
 
@@ -38,21 +38,19 @@ def determinant(op: NodeExport) -> None:
     if count > LARGEST_MATRIX:
         raise Unwritable(f"determinants of more than {LARGEST_MATRIX} rows")
     rows = [[op.at(op.at(op.input(0), -2, row), -1, column) for column in range(count)] for row in range(count)]
-    op.give(_minor(op, rows, list(range(count))))
 
+    def minor(columns: list[int]) -> DraftTensor:
+        """Return the determinant of the last rows, as many as there are columns."""
+        first = rows[count - len(columns)]
+        if len(columns) == 1:
+            return first[columns[0]]
+        terms = (op.mul(first[column], minor([each for each in columns if each != column])) for column in columns)
+        total = next(terms)
+        for place, term in enumerate(terms):
+            total = op.add(total, term) if place % 2 else op.sub(total, term)
+        return total
 
-def _minor(op: NodeExport, rows: list[list[DraftTensor]], columns: list[int]) -> DraftTensor:
-    """Return the determinant of the last rows, as many as there are columns."""
-    first = rows[len(rows) - len(columns)]
-    if len(columns) == 1:
-        return first[columns[0]]
-    total: DraftTensor | None = None
-    for place, column in enumerate(columns):
-        rest = _minor(op, rows, [each for each in columns if each != column])
-        term = op.mul(first[column], rest)
-        total = term if total is None else op.sub(total, term) if place % 2 else op.add(total, term)
-    assert total is not None
-    return total
+    op.give(minor(list(range(count))))
 
 
 @exporter("MatMulInteger")
@@ -63,14 +61,12 @@ def matmul_integer(op: NodeExport) -> None:
     left = op.reshape(left, (1, *left.dims)) if first else left
     right = op.reshape(right, (*right.dims, 1)) if second else right
     (count,) = known(left.dims[-1:])
-    total: DraftTensor | None = None
-    for begin in range(0, count, EXACT):
+
+    def product(begin: int) -> DraftTensor:
         size = min(EXACT, count - begin)
-        product = op.matmul(op.part(left, -1, begin, size), op.part(right, -2, begin, size))
-        part = op.cast(product, TensorType.INT32)
-        total = part if total is None else op.add(total, part)
-    assert total is not None
-    front = stretched(left.dims[:-2], right.dims[:-2])
+        return op.cast(op.matmul(op.part(left, -1, begin, size), op.part(right, -2, begin, size)), TensorType.INT32)
+
+    total, front = reduce(op.add, map(product, range(0, count, EXACT))), stretched(left.dims[:-2], right.dims[:-2])
     op.give(op.reshape(total, (*front, *left.dims[-2:-1][first:], *right.dims[-1:][second:])))
 
 
@@ -149,13 +145,9 @@ def _random_numbers(op: NodeExport, name: str) -> DraftTensor:
         shape = op.ints(op.integers("shape"), "shape")
     else:
         dims, shape = op.input(0).dims, op.extents(op.input(0))
-    return op.emit(name, [shape], dims, TensorType.FLOAT32, **_seeds(op))
-
-
-def _seeds(op: NodeExport) -> dict[str, Any]:
-    """Return the options that fix the stream, where the node has a seed: two zeros are none."""
-    seed = op.number("seed", nan)
-    return {"seed": int(seed) % LIMIT, "seed2": 1} if isfinite(seed) else {}
+    seed = op.number("seed", nan)  # which fixes the stream: two zeros are none
+    seeds: dict[str, Any] = {"seed": int(seed) % LIMIT, "seed2": 1} if isfinite(seed) else {}
+    return op.emit(name, [shape], dims, TensorType.FLOAT32, **seeds)
 
 
 def _give(op: NodeExport, numbers: DraftTensor, scale: float, shift: float) -> None:

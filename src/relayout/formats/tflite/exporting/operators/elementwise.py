@@ -186,7 +186,11 @@ def sign(op: NodeExport) -> None:
 
 @each_exporter({"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}, "{}, pair by pair.")
 def _variadic(op: NodeExport, builtin: str) -> None:
-    op.give(reduce(partial(op.each, builtin), op.inputs()))
+    *before, last = op.inputs()
+    if before:
+        op.result(builtin, [reduce(partial(op.each, builtin), before), last])
+    else:
+        op.give(last)
 
 
 @exporter("Mean")

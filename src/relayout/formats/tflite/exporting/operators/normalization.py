@@ -57,17 +57,10 @@ def _over_last_axes(op: NodeExport, builtin: str, operand: DraftTensor, axis: in
 
 def _over_axes(op: NodeExport, operand: DraftTensor, over: Sequence[int], *, log: bool) -> None:
     """`exp(x - max) / sum`, along any axes."""
-    dims = operand.dims
-    kept: Dims = tuple(1 if axis in over else dim for axis, dim in enumerate(dims))
-    axes = op.ints(over, "axes")
-    top = op.emit("REDUCE_MAX", [operand, axes], kept, keep_dims=True)
-    centered = op.sub(operand, top)
+    centered = op.sub(operand, op.reduce("REDUCE_MAX", operand, over, keep=True))
     powers = op.each("EXP", centered)
-    total = op.emit("SUM", [powers, axes], kept, keep_dims=True)
-    if log:
-        op.result("SUB", [centered, op.each("LOG", total)])
-    else:
-        op.result("DIV", [powers, total])
+    total = op.reduce("SUM", powers, over, keep=True)
+    op.give(op.sub(centered, op.each("LOG", total)) if log else op.div(powers, total))
 
 
 @exporter("LayerNormalization")
@@ -111,18 +104,12 @@ def _normalized(
 ) -> None:
     """Write a normalization."""
     operand = op.input(0) if operand is None else operand
-    rank, dims = len(operand.dims), operand.dims
-    axes = list(range(op.axis(-1), rank))
-    kept: Dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(dims))
-    over = op.ints(axes, "axes")
+    axes = range(op.axis(-1), len(operand.dims))
     if centered:
-        average = op.emit("MEAN", [operand, over], kept, keep_dims=True)
-        average = _given(op, average, mean)
+        average = _given(op, op.reduce("MEAN", operand, axes, keep=True), mean)
         operand = op.sub(operand, average)
-    squares = op.each("SQUARE", operand)
-    variance = op.emit("MEAN", [squares, over], kept, keep_dims=True)
-    raised = op.add(variance, epsilon)
-    inverse = _given(op, op.each("RSQRT", raised), deviation)
+    variance = op.reduce("MEAN", op.each("SQUARE", operand), axes, keep=True)
+    inverse = _given(op, op.each("RSQRT", op.add(variance, epsilon)), deviation)
     result = op.mul(operand, inverse)
     if op.has(scale):
         result = op.mul(result, op.input(scale))
@@ -190,13 +177,7 @@ def local_response_normalization(op: NodeExport) -> None:
 @exporter("LpNormalization")
 def lp_normalization(op: NodeExport) -> None:
     """SUM of SQUARE or ABS, and DIV; 0 where all elements are."""
-    operand, axis = op.input(0), op.axis(-1)
-    kept: Dims = (*operand.dims[:axis], 1, *operand.dims[axis + 1 :])
-    axes = op.ints([axis])
-    squared = op.integer("p", 2) == 2
-    sizes = op.emit("SQUARE" if squared else "ABS", [operand], operand.dims)
-    total = op.emit("SUM", [sizes, axes], kept, keep_dims=True)
+    operand, squared = op.input(0), op.integer("p", 2) == 2
+    total = op.reduce("SUM", op.each("SQUARE" if squared else "ABS", operand), [op.axis(-1)], keep=True)
     norm = op.each("SQRT", total) if squared else total
-    zero = op.compare("EQUAL", norm, 0.0)
-    safe = op.select(zero, 1.0, norm)
-    op.result("DIV", [operand, safe])
+    op.give(op.div(operand, op.select(op.compare("EQUAL", norm, 0.0), 1.0, norm)))

@@ -305,9 +305,8 @@ def _covers_all(op: NodeExport, window: Window) -> bool:
 
 def _mean(op: NodeExport, image: DraftTensor, window: Window, factors: np.ndarray[Any, np.dtype[np.float64]]) -> None:
     """Write a pool of one window as the mean of what it holds: a border of thousands of zeros is not written."""
-    axes = op.ints(range(1, op.rank(0) - 1), "axes")
     share = float(factors.reshape(-1)[0]) * float(np.prod(known(window.extents, BORDER))) / float(np.prod(window.sizes))
-    mean = op.emit("MEAN", [image, axes], op.out_dims(0), keep_dims=True)
+    mean = op.reduce("MEAN", image, range(1, op.rank() - 1), keep=True)
     op.give(mean if abs(share - 1.0) < 1e-9 else op.mul(mean, share))
 
 
@@ -337,7 +336,7 @@ def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, n
 @each_exporter({"GlobalAveragePool": "MEAN", "GlobalMaxPool": "REDUCE_MAX"}, "{} over the axes of space.")
 def _over_space(op: NodeExport, builtin: str) -> None:
     op.require_channels_last()
-    op.result(builtin, [op.input(0), op.ints(range(1, op.rank(0) - 1), "axes")], keep_dims=True)
+    op.give(op.reduce(builtin, op.input(0), range(1, op.rank() - 1), keep=True))
 
 
 @exporter("LpPool")

@@ -6,11 +6,12 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
-from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor
 from relayout.formats.tflite.exporting.kernel_types import kernel_type
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import scales_of
+from relayout.formats.tflite.exporting.units import along_axis
 
 # Numbers as integers by arithmetic, where no QUANTIZE does it: scales for each channel or block, or computed ones.
 
@@ -22,8 +23,8 @@ def quantize(op: NodeExport) -> None:
     kind = op.stored_type()
     if kind not in KINDS:
         raise Unwritable(f"integers of {kind.name}")
-    scale = _spread(op, op.cast(op.input(1), TensorType.FLOAT32))
-    zero = _spread(op, op.cast(op.input(2), TensorType.FLOAT32)) if op.has(2) else None
+    scale = along_axis(op, op.cast(op.input(1), TensorType.FLOAT32))
+    zero = along_axis(op, op.cast(op.input(2), TensorType.FLOAT32)) if op.has(2) else None
     op.give(rounded(op, op.div(op.input(0), scale), zero, kind))
 
 
@@ -36,20 +37,10 @@ def rounded(op: NodeExport, number: DraftTensor, zero: DraftTensor | None, kind:
     return op.cast(op.cast(bounded, TensorType.INT32), kind)
 
 
-def _spread(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
-    """Return scales or zero points stretched along the axis that they belong to."""
-    rank, axis, block = op.rank(), op.axis(1), op.integer("block_size")
-    if block and len(tensor.dims) == rank > 0:
-        (extent,) = known(op.dims()[axis : axis + 1])
-        return op.gather(tensor, op.ints(np.arange(extent) // block), axis)
-    if len(tensor.dims) != 1 or tensor.dims[0] == 1:
-        return tensor
-    return op.reshape(tensor, [tensor.dims[0] if each == axis else 1 for each in range(rank)])
-
-
-def quantize_by_range(op: NodeExport) -> None:
-    """Write a DynamicQuantizeLinear: the scale is the range of the numbers, 0 among them, in 255 steps."""
-    operand = op.input(0)
+@exporter("DynamicQuantizeLinear")
+def dynamic_quantize_linear(op: NodeExport) -> None:
+    """REDUCE_MIN, REDUCE_MAX, DIV, ROUND and what bounds the integers."""
+    operand = op.input(0)  # the scale is the range of the numbers, 0 among them, in 255 steps
     axes = range(op.rank())
     low = op.minimum(op.reduce("REDUCE_MIN", operand, axes), 0.0)
     high = op.maximum(op.reduce("REDUCE_MAX", operand, axes), 0.0)
@@ -90,9 +81,3 @@ def quantize_linear(op: NodeExport) -> None:
 def dequantize_linear(op: NodeExport) -> None:
     """DEQUANTIZE, where real numbers are read."""
     raise AssertionError("the graph reads it where it is wanted")
-
-
-@exporter("DynamicQuantizeLinear")
-def dynamic_quantize_linear(op: NodeExport) -> None:
-    """REDUCE_MIN, REDUCE_MAX, DIV, ROUND and what bounds the integers."""
-    quantize_by_range(op)

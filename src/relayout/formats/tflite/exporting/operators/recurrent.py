@@ -5,7 +5,7 @@ loop (`recurrent_loop.py`). For another runtime than LiteRT's CPU an LSTM is one
 kernel takes longer.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,7 +16,6 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import RoundedWeights, rounded_weights_of
-from relayout.formats.tflite.exporting.operators.parameter_rows import select_rows
 from relayout.formats.tflite.exporting.operators.recurrent_loop import (
     LOOP,
     MOST_STEPS,
@@ -25,7 +24,7 @@ from relayout.formats.tflite.exporting.operators.recurrent_loop import (
     time_axis,
     write_loop,
 )
-from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, write_sequence_lstm
+from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, select_rows, write_sequence_lstm
 from relayout.formats.tflite.exporting.recurrent_operands import (
     BIAS,
     GATES,
@@ -37,7 +36,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     activations_of,
     misfit_of,
 )
-from relayout.formats.tflite.exporting.registry import Unwritable, exporter
+from relayout.formats.tflite.exporting.registry import Unwritable, each_exporter
 
 Activation = Callable[[DraftTensor], DraftTensor]
 Results = tuple[DraftTensor | None, list[DraftTensor]]
@@ -101,8 +100,7 @@ class Direction(NamedTuple):
             return constant if bias is None else self.op.add(constant, bias)
         if self.recurrent is not None:
             return self.recurrent.product(state, first, first + size, bias)
-        inputs = [state, self.rows(RECURRENT, first, size), *([] if bias is None else [bias])]
-        return self.op.emit("FULLY_CONNECTED", inputs, (*state.dims[:-1], size))
+        return self.op.fully_connected(state, self.rows(RECURRENT, first, size), bias)
 
     def _constant_product(self, state: DraftTensor, first: int, size: int) -> DraftTensor | None:
         """Return the product of a constant state with constant weights; None of any other."""
@@ -146,35 +144,6 @@ class Direction(NamedTuple):
         return array is not None and not array.any()
 
 
-@exporter("LSTM")
-def lstm(op: NodeExport) -> None:
-    """FULLY_CONNECTED, LOGISTIC and TANH for each step, or UNIDIRECTIONAL_SEQUENCE_LSTM."""
-    _require_fitting_weights(op)
-    if has_kernel(op):
-        write_sequence_lstm(op)
-    else:
-        _recurrent(op, _lstm_cell)
-
-
-@exporter("GRU")
-def gru(op: NodeExport) -> None:
-    """FULLY_CONNECTED, LOGISTIC and TANH for each step."""
-    _require_fitting_weights(op)
-    _recurrent(op, _gru_cell)
-
-
-@exporter("RNN")
-def rnn(op: NodeExport) -> None:
-    """FULLY_CONNECTED and TANH for each step."""
-    _require_fitting_weights(op)
-    _recurrent(op, _rnn_cell)
-
-
-def _require_fitting_weights(op: NodeExport) -> None:
-    if misfit := misfit_of(op.node):
-        raise Unwritable(misfit)
-
-
 Cell = Callable[[Direction, Sequence[DraftTensor], list[DraftTensor]], list[DraftTensor]]
 """The inputs' products and the states before -> the states after; the first is what the node gives."""
 
@@ -216,16 +185,28 @@ def _gru_cell(cell: Direction, inputs: Sequence[DraftTensor], states: list[Draft
     return [op.add(candidate, op.mul(z, op.sub(hidden, candidate)))]
 
 
-def _rnn_cell(cell: Direction, inputs: Sequence[DraftTensor], states: list[DraftTensor]) -> list[DraftTensor]:
-    return [cell.activations[0](cell.total(inputs, states[0], 0))]
+CELLS: Mapping[str, tuple[str, Cell]] = {  # operator -> what it becomes, what computes a step
+    "GRU": ("FULLY_CONNECTED, LOGISTIC and TANH for each step.", _gru_cell),
+    "LSTM": ("FULLY_CONNECTED, LOGISTIC and TANH for each step, or UNIDIRECTIONAL_SEQUENCE_LSTM.", _lstm_cell),
+    "RNN": (
+        "FULLY_CONNECTED and TANH for each step.",
+        lambda cell, inputs, states: [cell.activations[0](cell.total(inputs, states[0], 0))],
+    ),
+}
 
 
-def _recurrent(op: NodeExport, cell: Cell) -> None:
+@each_exporter(CELLS, "{[0]}")
+def _recurrent(op: NodeExport, row: tuple[str, Cell]) -> None:
+    if misfit := misfit_of(op.node):
+        raise Unwritable(misfit)
+    if op.op_type == "LSTM" and has_kernel(op):
+        write_sequence_lstm(op)
+        return
     sequence, time = op.input(0), time_axis(op)
     if not _is_looped(op) and known(sequence.dims[time : time + 1])[0] > MOST_STEPS:
         raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
     count = 2 if op.text("direction", "forward") == "bidirectional" else 1
-    runs = [_one_direction(op, sequence, number, cell) for number in range(count)]
+    runs = [_one_direction(op, sequence, number, row[1]) for number in range(count)]
     if op.gives(0):
         op.give(op.stack([every for every, _ in runs if every is not None], 1 + time), 0)
     for slot in range(1, 3):
@@ -284,11 +265,6 @@ def _reversed(op: NodeExport, sequence: DraftTensor, lengths: DraftTensor | None
     return op.emit("REVERSE_SEQUENCE", [sequence, lengths], sequence.dims, seq_dim=time, batch_dim=1 - time)
 
 
-def _part_of(op: NodeExport, slot: int, number: int) -> DraftTensor:
-    """Return one direction's part of an operand."""
-    return op.at(op.input(slot), 0, number)
-
-
 def _bytes(op: NodeExport, slot: int) -> RoundedWeights | None:
     """Return the weights of one direction as bytes, where the products of a `.tflite` had them."""
     return None if op.op_type == "LSTM" else rounded_weights_of(op, slot)
@@ -299,14 +275,19 @@ def _rows(op: NodeExport, slot: int, number: int, begin: int, size: int) -> Draf
     value = constant_behind(op.value(slot))
     if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return select_rows(value, number, begin, size).tensor(op, keeps_half=True)
-    return op.part(_part_of(op, slot, number), 0, begin, size)
+    return op.part(op.at(op.input(slot), 0, number), 0, begin, size)
 
 
 def _direction(op: NodeExport, number: int) -> Direction:
     _, _, hidden = op.static(RECURRENT)
     has_bias = op.has(BIAS) and op.op_type == "GRU" and bool(op.integer("linear_before_reset"))
     peepholes = _rows(op, PEEPHOLE, number, 0, 3 * hidden) if op.op_type == "LSTM" and op.has(PEEPHOLE) else None
-    activations = _activations(op, number)
+    clip = op.number("clip", 0.0)
+    if clip < 0:
+        raise Unwritable("activations that are clipped at less than 0")
+    limits = [clip, clip, 0.0]  # the last one is given an LSTM's cell as it is
+    rows = zip(activations_of(op.node, number), limits, strict=False)
+    activations = [_activation(op, name, numbers, limit) for (name, numbers), limit in rows]
     return Direction(op, number, hidden, activations, _bytes(op, RECURRENT), has_bias, peepholes, {})
 
 
@@ -315,7 +296,7 @@ def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> list
     *steps, size = sequence.dims
     whole, products = _bytes(op, KERNEL), list[DraftTensor]()
     is_known = all(isinstance(each, int) for each in steps)
-    count: int | str = int(np.prod(known(tuple(steps)))) if is_known else f"?{op.name}.rows"
+    count = op.elements(tuple(steps), "rows")
     # XNNPACK may leave out the copy that a RESHAPE of an input is, once tensors and its workspace have moved: their new
     # addresses may be old ones (LiteRT 2.3). They move where extents are known only once a loop has run.
     is_flat = whole is not None or is_known
@@ -329,9 +310,7 @@ def _inputs(op: NodeExport, sequence: DraftTensor, direction: Direction) -> list
         if whole is not None:
             product = whole.product(flat, first, first + rows, bias)
         else:
-            weights = direction.rows(KERNEL, first, rows)
-            inputs = [flat, weights, *([] if bias is None else [bias])]
-            product = op.emit("FULLY_CONNECTED", inputs, (*flat.dims[:-1], rows), keep_num_dims=not is_flat)
+            product = op.fully_connected(flat, direction.rows(KERNEL, first, rows), bias)
         products.append(op.reshape(product, (*steps, rows), sequence))
     return products
 
@@ -344,8 +323,7 @@ def _initial(op: NodeExport, slot: int, number: int, sequence: DraftTensor, hidd
     """
     if not op.has(slot):
         return _zeros(op, sequence, hidden)
-    state = op.at(op.input(slot), 1, number) if op.integer("layout") else _part_of(op, slot, number)
-    lengths = op.constant(LENGTHS) if op.has(LENGTHS) else None
+    state, lengths = op.at(op.input(slot), 1 if op.integer("layout") else 0, number), op.constant(LENGTHS)
     if not op.has(LENGTHS) or (lengths is not None and (lengths > 0).all()):
         return state
     has_steps = op.cast(op.cast(op.input(LENGTHS), TensorType.BOOL), state.type)
@@ -362,15 +340,6 @@ def _zeros(op: NodeExport, sequence: DraftTensor, hidden: int) -> DraftTensor:
     # ZEROS_LIKE and ADD, since FILL of a shape that is computed gives extents that are known only once it has run.
     zeros = op.emit("ZEROS_LIKE", [op.reshape(column, (batch, 1))], (batch, 1))
     return op.add(zeros, np.zeros((1, hidden), np.float32))
-
-
-def _activations(op: NodeExport, number: int) -> list[Activation]:
-    clip = op.number("clip", 0.0)
-    if clip < 0:
-        raise Unwritable("activations that are clipped at less than 0")
-    limits = [clip, clip, 0.0]  # the last one is given an LSTM's cell as it is
-    rows = zip(activations_of(op.node, number), limits, strict=False)
-    return [_activation(op, name, numbers, limit) for (name, numbers), limit in rows]
 
 
 def _activation(op: NodeExport, name: str, numbers: Sequence[float], clip: float) -> Activation:

@@ -40,7 +40,14 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.matrix import rounded_weights_of
-from relayout.formats.tflite.exporting.recurrent_operands import BIAS, GATES, PEEPHOLE, RECURRENT, is_recurrent
+from relayout.formats.tflite.exporting.recurrent_operands import (
+    BIAS,
+    GATES,
+    PEEPHOLE,
+    RECURRENT,
+    is_recurrent,
+    length_and_batch,
+)
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 from relayout.graph.subgraphs import all_graphs
 from relayout.layout.stored_as import BATCH_FIRST
@@ -89,12 +96,17 @@ def mark_loops(
     for graph in all_graphs(model.graph):
         for node in graph:
             if is_recurrent(node) and LOOP not in node.meta:
+                length, batch = length_and_batch(node)
                 steps = _steps_of(node, element_bytes)
                 taken = 0 if steps is None else _round_of(node, *steps, from_tflite)
-                has_too_many, has_builtin = _has_too_many_steps(node), is_looped(node)
+                # A sequence has more steps than are written one by one, or no known number of them.
+                has_too_many = length is not None and (not isinstance(length, int) or length > MOST_STEPS)
+                has_builtin = is_looped(node)
                 node.meta[LOOP] = max(taken, int(has_too_many)) if has_too_many or has_builtin else 0
                 node.meta[GROWS] = not has_builtin
-                is_narrow = steps is not None and _is_read(node.outputs[0]) and _is_narrow(node, *steps)
+                # The kernel takes less time for one row than blocks of results of open length, of few elements.
+                is_narrow = _is_read(node.outputs[0]) and batch == 1 and steps is not None and steps[0] is None
+                is_narrow = is_narrow and steps is not None and steps[1] < NARROW
                 is_faster = steps is not None and steps_are_faster and not is_narrow
                 node.meta[STEPS] = is_faster and not from_tflite and (has_builtin or not taken)
 
@@ -108,29 +120,12 @@ def mark_batch_first(model: ir.Model) -> None:
 
 def _steps_of(node: ir.Node, element_bytes: int) -> tuple[int | None, int] | None:
     """Return how many steps a node has, None for an open length, and the bytes of a step's weights; None: unknown."""
-    x, recurrent = node.inputs[0], node.inputs[2]
-    if x is None or recurrent is None or x.shape is None or recurrent.shape is None or x.dtype != ir.DataType.FLOAT:
+    x, recurrent, (length, _) = node.inputs[0], node.inputs[2], length_and_batch(node)
+    if x is None or recurrent is None or length is None or recurrent.shape is None or x.dtype != ir.DataType.FLOAT:
         return None
-    length = x.shape[1 if node.attributes.get_int("layout", 0) else 0]
     if not recurrent.shape.is_static():
         return None
     return length if isinstance(length, int) else None, element_bytes * prod(recurrent.shape.numpy()[1:])
-
-
-def _has_too_many_steps(node: ir.Node) -> bool:
-    """Return whether a sequence has more steps than are written one by one, or no known number of them."""
-    x = node.inputs[0]
-    if x is None or x.shape is None:
-        return False
-    length = x.shape[1 if node.attributes.get_int("layout", 0) else 0]
-    return not isinstance(length, int) or length > MOST_STEPS
-
-
-def _is_narrow(node: ir.Node, length: int | None, weights: int) -> bool:
-    """Return whether the kernel takes less time for one row than blocks of results of open length, of few elements."""
-    x = node.inputs[0]
-    is_row = x is not None and x.shape is not None and x.shape[0 if node.attributes.get_int("layout", 0) else 1] == 1
-    return length is None and is_row and weights < NARROW
 
 
 def _round_of(node: ir.Node, length: int | None, weights: int, from_tflite: bool) -> int:
