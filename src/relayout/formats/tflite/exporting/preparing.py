@@ -274,14 +274,8 @@ def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     from relayout.formats.tflite.exporting.ml_definitions import definition_of
     from relayout.formats.tflite.exporting.standard_definitions import standard_definition_of
 
-    ours = (
-        fused_definition_of,
-        dynamic_lstm_definition_of,
-        definition_of,
-        attention_definition_of,
-        standard_definition_of,
-    )
-    for definition in ours:
+    ours = (fused_definition_of, dynamic_lstm_definition_of, definition_of, attention_definition_of)
+    for definition in (*ours, standard_definition_of):
         if (defined := definition(node, model.opset_imports)) is not None:
             _complete_outputs(defined)
             return ir.serde.deserialize_function(defined)
@@ -293,7 +287,10 @@ def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     for name, attribute in schema.attributes.items():
         if name not in node.attributes and attribute.default_value.type:
             node.attributes[name] = ir.serde.deserialize_attribute(attribute.default_value)
-    _forget_heads(node)
+    queries = node.inputs[0] if (domain, node.op_type) == ("", "Attention") else None
+    if queries is not None and queries.shape is not None and len(queries.shape) == 4:
+        for name in ("q_num_heads", "kv_num_heads"):  # heads that are an axis: they count where they are packed alone
+            node.attributes.pop(name, None)
     proto = onnx.FunctionProto()
     if schema.has_function:
         proto.CopyFrom(schema.function_body)
@@ -306,14 +303,6 @@ def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
         proto.opset_import.append(onnx.helper.make_opsetid("", model.opset_imports.get("", 1)))
     _complete_outputs(proto)
     return ir.serde.deserialize_function(proto) if proto.node else None
-
-
-def _forget_heads(node: ir.Node) -> None:
-    """Let an Attention whose heads are an axis say no number of heads: it counts where they are packed alone."""
-    queries = node.inputs[0] if node.op_type == "Attention" and not node.domain else None
-    if queries is not None and queries.shape is not None and len(queries.shape) == 4:
-        for name in ("q_num_heads", "kv_num_heads"):
-            node.attributes.pop(name, None)
 
 
 def _complete_outputs(proto: onnx.FunctionProto) -> None:

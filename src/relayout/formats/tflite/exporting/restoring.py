@@ -10,7 +10,7 @@ Transposes between both are views, as all Transposes are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -77,15 +77,16 @@ class _Variable:
         uses = sum(len(value.uses()) for value in self.initial)
         if not self.initial or self.assigned is None or uses != self.described.uses:
             return False
-        first = self._as_in_file(self.initial[0], self.described.initial)
-        last = self._as_in_file(self.assigned, self.described.assigned)
+        first = _in_file(self.order, self.described.initial, self.initial[:1])
+        last = _in_file(self.order, self.described.assigned, [self.assigned])
         if first is None or last is None or not _variable_fits(first, last):
             return False
         name, unique = self.described.name, self.order.values.unique
         end = [*self.order.nodes, _node(ASSIGN, last, name, unique(f"{name}/assigned"))]
         read = _node(READ, first, name, unique(name))
         self.order.nodes = begin = [read]
-        stored = [self._as_stored(read.outputs[0], value) for value in self.initial]
+        held = [(value, tensor_in(value, {self.described.initial})) for value in self.initial]
+        stored = [None if each is None else self.order.as_stored(read.outputs[0], value, each) for value, each in held]
         if any(value is None for value in stored):
             for node in (*begin, *end):
                 node.resize_inputs(0)
@@ -103,13 +104,19 @@ class _Variable:
         self.graph.extend(end)
         self.graph.insert_before(self.graph[0], begin)
 
-    def _as_in_file(self, value: ir.Value, name: str) -> ir.Value | None:
-        held = tensor_in(value, {name})
-        return None if held is None else self.order.as_in_file(value, held)
 
-    def _as_stored(self, read: ir.Value, value: ir.Value) -> ir.Value | None:
-        held = tensor_in(value, {self.described.initial})
-        return None if held is None else self.order.as_stored(read, value, held)
+def _is_initializer(value: ir.Value) -> bool:
+    is_end = value.is_graph_input() or value.is_graph_output()
+    return value.producer() is None and value.const_value is not None and not is_end
+
+
+def _in_file(order: FileOrder, name: str, values: Iterable[ir.Value]) -> ir.Value | None:
+    """Return a tensor of the file, which one of the values holds, in the file's order; None where none does."""
+    for value in values:
+        held = tensor_in(value, {name})
+        if held is not None and (found := order.as_in_file(value, held)) is not None:
+            return found
+    return None
 
 
 def _node(op_type: str, value: ir.Value, variable: str, given: str) -> ir.Node:
@@ -119,11 +126,6 @@ def _node(op_type: str, value: ir.Value, variable: str, given: str) -> ir.Node:
     made.outputs[0].name, made.outputs[0].shape, made.outputs[0].type = given, value.shape, value.type
     made.meta[RESTORED] = True
     return made
-
-
-def _is_initializer(value: ir.Value) -> bool:
-    is_end = value.is_graph_input() or value.is_graph_output()
-    return value.producer() is None and value.const_value is not None and not is_end
 
 
 def _variable_fits(first: ir.Value, last: ir.Value) -> bool:
@@ -191,7 +193,8 @@ class _Restoring:
         if not given or len(places) != len(given) or len(self._given_outside()) != len(given):
             return False
         read = list(dict.fromkeys(self._read()))
-        if not all(self._is_known(value, operands) for value in read):
+        follows = self.values.follows_from_constants
+        if not all(tensor_in(value, operands) is not None or follows(value) for value in read):
             return False
         inputs = self._operands(read)
         builtin = None if inputs is None else self._as_here(inputs)
@@ -202,10 +205,6 @@ class _Restoring:
             return False
         self._replace(results)
         return True
-
-    def _is_known(self, value: ir.Value, names: Collection[str]) -> bool:
-        """Return whether a value is an operand, or follows from constants."""
-        return tensor_in(value, names) is not None or self.values.follows_from_constants(value)
 
     def _results(
         self, builtin: Builtin, inputs: Sequence[ir.Value | None], places: Mapping[str, ir.Value]
@@ -234,8 +233,12 @@ class _Restoring:
 
     def _leave(self, values: Sequence[ir.Value]) -> None:
         """Leave nodes where they are that others read, too: views of an operand, and what follows from constants."""
-        operands = self.builtin.names
-        waiting = [value for value in values if _is_view(value, operands) or self.values.follows_from_constants(value)]
+
+        def is_view(value: ir.Value) -> bool:
+            node = value.producer()
+            return node is not None and node.op_type in VIEWS and tensor_in(value, self.builtin.names) is not None
+
+        waiting = [value for value in values if is_view(value) or self.values.follows_from_constants(value)]
         while waiting:
             node = waiting.pop().producer()
             if node is not None and node in self.inside and node is not self.middle:
@@ -253,12 +256,9 @@ class _Restoring:
         return [value for node in self.nodes for value in node.outputs if self._is_read_outside(value)]
 
     def _is_read_outside(self, value: ir.Value) -> bool:
-        users = (use.node for use in value.uses())
-        return value.is_graph_output() or any(not self._is_user(user) for user in users)
-
-    def _is_user(self, node: ir.Node) -> bool:
-        """Return whether a node is one of these, or in the body of one."""
-        return node in self.inside or (node.graph is not self.graph and node in self.bodies)
+        users = [use.node for use in value.uses()]
+        own = (each in self.inside or (each.graph is not self.graph and each in self.bodies) for each in users)
+        return value.is_graph_output() or not all(own)
 
     # Operands.
 
@@ -279,15 +279,7 @@ class _Restoring:
     def _tensor(self, name: str, read: Sequence[ir.Value]) -> ir.Value | None:
         """Return a tensor of the file: one that the nodes read, or that follows from constants."""
         others = (value for value in self.values.holding(name) if self.values.follows_from_constants(value))
-        return self._operand(name, chain(read, others))
-
-    def _operand(self, name: str, values: Iterable[ir.Value]) -> ir.Value | None:
-        """Return a tensor of the file, which one of the values holds; None where none does."""
-        for value in values:
-            held = tensor_in(value, {name})
-            if held is not None and (found := self.order.as_in_file(value, held)) is not None:
-                return found
-        return None
+        return _in_file(self.order, name, chain(read, others))
 
     def _as_here(self, inputs: Sequence[ir.Value | None]) -> Builtin | None:
         """Return the builtin with scales, and variables for the sequences that the graph has now; None: it cannot be.
@@ -379,9 +371,3 @@ def _fits(value: ir.Value, operand: Operand) -> bool:
         return False
     constant = value.const_value is not None and not value.is_graph_input()
     return not (constant or operand.variable) or list(value.shape) == list(operand.shape)
-
-
-def _is_view(value: ir.Value, names: Collection[str]) -> bool:
-    """Return whether a value is a view of a tensor of a file."""
-    node = value.producer()
-    return node is not None and node.op_type in VIEWS and tensor_in(value, names) is not None

@@ -145,9 +145,9 @@ def _random_numbers(op: NodeExport, name: str) -> DraftTensor:
         shape = op.ints(op.integers("shape"), "shape")
     else:
         dims, shape = op.input(0).dims, op.extents(op.input(0))
-    seed = op.number("seed", nan)  # which fixes the stream: two zeros are none
-    seeds: dict[str, Any] = {"seed": int(seed) % LIMIT, "seed2": 1} if isfinite(seed) else {}
-    return op.emit(name, [shape], dims, TensorType.FLOAT32, **seeds)
+    number = op.number("seed", nan)
+    seed, second = (int(number) % LIMIT, 1) if isfinite(number) else (0, 0)  # two zeros fix no stream
+    return op.emit(name, [shape], dims, TensorType.FLOAT32, seed=seed, seed2=second)
 
 
 def _give(op: NodeExport, numbers: DraftTensor, scale: float, shift: float) -> None:

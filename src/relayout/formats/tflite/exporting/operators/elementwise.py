@@ -12,7 +12,9 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import BITS
-from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor
+from relayout.formats.tflite.exporting.builder import stretched
+from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor, known
+from relayout.formats.tflite.exporting.kernel_types import stored_type
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, each_exporter, exporter
 from relayout.formats.tflite.same_operators import ARITHMETIC, COMPARISONS, LOGICAL, UNARY
@@ -65,6 +67,30 @@ def _softplus(op: NodeExport, x: DraftTensor) -> DraftTensor:
     return op.add(op.each("RELU", x), log)
 
 
+def _absolute(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    if x.type.name.startswith("UINT"):
+        return x
+    return op.maximum(x, op.each("NEG", x)) if x.type == TensorType.INT64 else op.each("ABS", x)
+
+
+def _sign(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    if x.type in (TensorType.FLOAT32, TensorType.INT32):
+        return op.each("SIGN", x)
+    low = op.minimum(x, 1)
+    return op.maximum(low, -1) if np.issubdtype(NUMPY[x.type], np.signedinteger) else low
+
+
+def _relu(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    return op.each("RELU", x) if x.type == TensorType.FLOAT32 or op.quantized else op.maximum(x, 0)
+
+
+def _is_infinite(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    positive, negative = op.integer("detect_positive", 1), op.integer("detect_negative", 1)
+    if not positive and not negative:
+        return op.both(op.compare("NOT_EQUAL", x, x), op.const(np.array(False)))
+    return op.compare("EQUAL", op.each("ABS", x) if positive and negative else x, np.inf if positive else -np.inf)
+
+
 def _asinh(op: NodeExport, x: DraftTensor) -> DraftTensor:
     size = op.each("ABS", x)
     root = op.each("SQRT", op.add(op.mul(size, size), 1.0))
@@ -88,6 +114,9 @@ def _shrink(op: NodeExport, x: DraftTensor) -> DraftTensor:
 
 
 FORMULAS: Mapping[str, Formula] = {
+    "Abs": Formula(
+        "ABS; of 64 bits MAXIMUM of the operand and its negation, unsigned integers as they are.", _absolute
+    ),
     "Acos": Formula("ATAN2 of the sine, `sqrt((1 - x) (1 + x))`.", lambda op, x: op.each("ATAN2", _cosine(op, x), x)),
     "Acosh": Formula(
         "LOG of the operand and the root of its square less 1.",
@@ -113,15 +142,18 @@ FORMULAS: Mapping[str, Formula] = {
         _hard_sigmoid,
     ),
     "Identity": Formula("Nothing: its operand.", lambda op, x: x),
+    "IsInf": Formula("EQUAL with an infinity; with both, of the operand's size.", _is_infinite),
     "IsNaN": Formula("NOT_EQUAL with itself.", lambda op, x: op.compare("NOT_EQUAL", x, x)),
     "LeakyRelu": Formula("LEAKY_RELU.", lambda op, x: op.each("LEAKY_RELU", x, alpha=op.number("alpha", 0.01))),
     "Mish": Formula("A product with TANH of Softplus.", lambda op, x: op.mul(x, op.each("TANH", _softplus(op, x)))),
     "Reciprocal": Formula("DIV.", lambda op, x: op.div(1.0, x)),
+    "Relu": Formula("RELU; MAXIMUM with 0 of integers that stand for themselves.", _relu),
     "Selu": Formula(
         "RELU, EXP and sums.",
         lambda op, x: _above_and_below(op, x, op.number("alpha", 1.6732632), op.number("gamma", 1.0507010)),
     ),
     "Shrink": Formula("LESS, GREATER and SELECT_V2, on real numbers.", _shrink),
+    "Sign": Formula("SIGN.", _sign),
     "Softplus": Formula("`max(x, 0) + log(1 + exp(-|x|))`.", _softplus),
     "Softsign": Formula("ABS, ADD and DIV.", lambda op, x: op.div(x, op.add(op.each("ABS", x), 1.0))),
     "Swish": Formula("MUL with LOGISTIC.", lambda op, x: _gated(op, x, op.number("alpha", 1.0))),
@@ -156,34 +188,6 @@ def _literal(op: NodeExport, builtin: str) -> None:
     op.result(builtin, op.inputs())
 
 
-@exporter("Abs")
-def absolute(op: NodeExport) -> None:
-    """ABS; of 64 bits MAXIMUM of the operand and its negation, unsigned integers as they are."""
-    operand = op.input(0)
-    if operand.type.name.startswith("UINT"):
-        op.give(operand)
-    elif operand.type == TensorType.INT64:
-        op.give(op.maximum(operand, op.each("NEG", operand)))
-    else:
-        op.result("ABS", [operand])
-
-
-@exporter("Sign")
-def sign(op: NodeExport) -> None:
-    """SIGN."""
-    operand = op.input(0)
-    if operand.type in (TensorType.FLOAT32, TensorType.INT32):
-        op.result("SIGN", [operand])
-        return
-    low = op.minimum(operand, 1)
-    if np.issubdtype(NUMPY[operand.type], np.signedinteger):
-        low = op.maximum(low, -1)
-    op.give(low)
-
-
-# Two operands
-
-
 @each_exporter({"Max": "MAXIMUM", "Min": "MINIMUM", "Sum": "ADD"}, "{}, pair by pair.")
 def _variadic(op: NodeExport, builtin: str) -> None:
     *before, last = op.inputs()
@@ -200,24 +204,14 @@ def mean(op: NodeExport) -> None:
     op.result("MUL", [reduce(op.add, tensors), op.real(1.0 / len(tensors))])
 
 
-@exporter("IsInf")
-def is_inf(op: NodeExport) -> None:
-    """EQUAL with an infinity; with both, of the operand's size."""
-    operand = op.input(0)
-    positive, negative = op.integer("detect_positive", 1), op.integer("detect_negative", 1)
-    infinity = op.real(np.inf, operand)
-    if positive and negative:
-        op.result("EQUAL", [op.each("ABS", operand), infinity])
-    elif positive or negative:
-        op.result("EQUAL", [operand, infinity if positive else op.real(-np.inf, operand)])
-    else:
-        never = op.compare("NOT_EQUAL", operand, operand)
-        op.result("LOGICAL_AND", [never, op.const(np.array(False))])
+CASTS = {
+    "Cast": "CAST; of numbers above 8 bits to truth values NOT_EQUAL with 0; of 64 bits to a sign or from one BITCAST.",
+    "CastLike": "CAST, as Cast is written.",
+}
 
 
-@exporter("Cast")
-def cast(op: NodeExport) -> None:
-    """CAST; of numbers above 8 bits to truth values NOT_EQUAL with 0; of 64 bits to a sign or from one BITCAST."""
+@each_exporter(CASTS, "{}")
+def _cast(op: NodeExport, _: str) -> None:
     operand, kind, stored = op.input(0), op.output(0).type, op.stored_type()
     if stored == TensorType.FLOAT16 and op.value(0).dtype not in (ir.DataType.FLOAT16, ir.DataType.BOOL):
         half = op.emit("CAST", [operand], operand.dims, stored, in_data_type=operand.type, out_data_type=stored)
@@ -230,12 +224,6 @@ def cast(op: NodeExport) -> None:
         op.result("BITCAST", [operand])
     else:
         op.result("CAST", [operand], in_data_type=operand.type, out_data_type=kind)
-
-
-@exporter("CastLike")
-def cast_like(op: NodeExport) -> None:
-    """CAST, as Cast is written."""
-    cast(op)
 
 
 # Activations.
@@ -270,16 +258,6 @@ def gelu(op: NodeExport) -> None:
         operand = op.add(operand, op.input(1))
     approximate = op.op_type == "FastGelu" or op.text("approximate", "none") == "tanh"
     op.result("GELU", [operand], approximate=approximate)
-
-
-@exporter("Relu")
-def relu(op: NodeExport) -> None:
-    """RELU; MAXIMUM with 0 of integers that stand for themselves."""
-    operand = op.input(0)
-    if operand.type == TensorType.FLOAT32 or op.quantized:
-        op.result("RELU", [operand])
-    else:
-        op.give(op.maximum(operand, 0))
 
 
 CLIPS: Mapping[tuple[float | None, float | None], str] = {
@@ -482,3 +460,137 @@ def mod(op: NodeExport) -> None:
     rest = op.each("FLOOR_MOD", *sizes)
     signed = op.select(op.compare("LESS", first, 0), op.each("NEG", rest), rest)
     op.give(op.cast(signed, kind))
+
+
+# Operators on bits.
+
+
+WIDE = (TensorType.INT64, TensorType.UINT64)  # integers of which LiteRT has BITWISE_XOR and shifts for halves only
+
+
+def _alike(op: NodeExport, *tensors: DraftTensor) -> list[DraftTensor]:
+    """Return tensors stretched to each other, which STABLEHLO_AND does not do by itself."""
+    dims = stretched(*(tensor.dims for tensor in tensors))
+    return [tensor if tensor.dims == dims else op.stretch(tensor, known(dims)) for tensor in tensors]
+
+
+def bitcast(op: NodeExport, tensor: DraftTensor, kind: TensorType) -> DraftTensor:
+    """Return the same bits as elements of another type of the same width."""
+    if tensor.type == kind:
+        return tensor
+    return op.emit("BITCAST", [tensor], tensor.dims, kind)
+
+
+def _halves(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
+    """Return integers of 64 bits as two of 32 each, along a new last axis."""
+    return op.emit("BITCAST", [tensor], (*tensor.dims, 2), TensorType.INT32)
+
+
+def _whole(op: NodeExport, halves: DraftTensor, kind: TensorType) -> DraftTensor:
+    return op.emit("BITCAST", [halves], halves.dims[:-1], kind)
+
+
+@exporter("BitwiseAnd")
+def bitwise_and(op: NodeExport) -> None:
+    """STABLEHLO_AND."""
+    op.give(op.each("STABLEHLO_AND", *_alike(op, op.input(0), op.input(1))))
+
+
+@exporter("BitwiseXor")
+def bitwise_xor(op: NodeExport) -> None:
+    """BITWISE_XOR; of 64 bits by halves."""
+    op.give(_xor(op, op.input(0), op.input(1)))
+
+
+def _xor(op: NodeExport, first: DraftTensor, second: DraftTensor) -> DraftTensor:
+    if first.type not in WIDE:
+        return op.each("BITWISE_XOR", first, second)
+    first, second = _alike(op, first, second)
+    return _whole(op, op.each("BITWISE_XOR", _halves(op, first), _halves(op, second)), first.type)
+
+
+@exporter("BitwiseOr")
+def bitwise_or(op: NodeExport) -> None:
+    """BITWISE_XOR of both and of what they have in common."""
+    first, second = _alike(op, op.input(0), op.input(1))
+    op.give(_xor(op, _xor(op, first, second), op.each("STABLEHLO_AND", first, second)))
+
+
+@exporter("BitwiseNot")
+def bitwise_not(op: NodeExport) -> None:
+    """BITWISE_XOR with all bits."""
+    operand = op.input(0)
+    numpy_type = np.dtype(operand.type.name.lower())
+    ones = op.const(np.array(-1 if numpy_type.kind == "i" else np.iinfo(numpy_type).max, numpy_type))
+    if operand.type in WIDE:
+        halves = op.each("BITWISE_XOR", _halves(op, operand), -1)
+        op.give(_whole(op, halves, operand.type))
+        return
+    op.give(op.each("BITWISE_XOR", operand, ones))
+
+
+@exporter("BitShift")
+def bit_shift(op: NodeExport) -> None:
+    """RIGHT_SHIFT, of 64 bits by halves, or STABLEHLO_SHIFT_LEFT, of 64 bits MUL with a power of 2.
+
+    No bit is left of many.
+    """
+    operand, amount = op.input(0), op.input(1)
+    kind, left = operand.type, op.text("direction") == "LEFT"
+    fits = None
+    if amount.array is None or (amount.array < 0).any() or (amount.array >= BITS[kind]).any():
+        alike = bitcast(op, amount, TensorType.INT64) if kind == TensorType.UINT64 else amount
+        fits = op.both(op.compare("GREATER_EQUAL", alike, 0), op.compare("LESS", alike, BITS[kind]))
+        signed = not left and kind.name.startswith("INT")
+        amount = op.select(fits, amount, BITS[kind] - 1 if signed else 0)
+        fits = None if signed else fits
+    found = _shifted_left(op, operand, amount) if left else _shifted_right(op, operand, amount)
+    op.give(found if fits is None else op.select(fits, found, 0))
+
+
+def _shifted_left(op: NodeExport, operand: DraftTensor, amount: DraftTensor) -> DraftTensor:
+    kind = operand.type
+    if kind in WIDE:
+        powers = op.const(np.int64(1) << np.arange(64, dtype=np.int64))
+        factor = op.gather(powers, op.cast(bitcast(op, amount, TensorType.INT64), TensorType.INT32), 0)
+        return bitcast(op, op.mul(bitcast(op, operand, TensorType.INT64), factor), kind)
+    if BITS[kind] == 32:
+        words = [bitcast(op, tensor, TensorType.INT32) for tensor in (operand, amount)]
+        return bitcast(op, op.each("STABLEHLO_SHIFT_LEFT", *_alike(op, *words)), kind)
+    words = [op.cast(tensor, TensorType.INT32) for tensor in (operand, amount)]
+    return op.cast(op.each("STABLEHLO_SHIFT_LEFT", *_alike(op, *words)), kind)
+
+
+def _shifted_right(op: NodeExport, operand: DraftTensor, amount: DraftTensor) -> DraftTensor:
+    """Return integers shifted by fewer bits than they have.
+
+    Of 64 bits, `high low`: by n < 32 they are `high >> n` and `low >> n | high << 32 - n`; by more, `high >> 31` or 0,
+    and `high >> n - 32`.
+    """
+    kind = operand.type
+    if kind not in WIDE:
+        return op.each("RIGHT_SHIFT", operand, amount)
+    operand, amount = _alike(op, operand, amount)
+    halves, half = _halves(op, operand), TensorType.INT32 if kind == TensorType.INT64 else TensorType.UINT32
+    low, high = (op.at(halves, -1, place) for place in (0, 1))
+    count = op.cast(bitcast(op, amount, TensorType.INT64), TensorType.INT32)
+    is_near, few, more = op.compare("LESS", count, 32), op.minimum(count, 31), op.maximum(op.sub(count, 32), 0)
+
+    def shifted(tensor: DraftTensor, bits: DraftTensor, kind: TensorType) -> DraftTensor:
+        made = op.each("RIGHT_SHIFT", bitcast(op, tensor, kind), bitcast(op, bits, kind))
+        return bitcast(op, made, TensorType.INT32)
+
+    carried = op.each("STABLEHLO_SHIFT_LEFT", op.add(high, high), op.sub(31, few))
+    below = op.select(is_near, op.add(shifted(low, few, TensorType.UINT32), carried), shifted(high, more, half))
+    signs = shifted(high, op.ints([31]), half) if half == TensorType.INT32 else 0
+    above = op.select(is_near, shifted(high, few, half), signs)
+    return _whole(op, op.stack([below, above], -1), kind)
+
+
+@exporter("BitCast")
+def bit_cast(op: NodeExport) -> None:
+    """BITCAST."""
+    operand, kind = op.input(0), op.stored_type()
+    if TensorType.FLOAT16 in (kind, stored_type(op.value(0))):
+        raise Unwritable("bits of half precision")
+    op.result("BITCAST", [operand])

@@ -12,8 +12,7 @@ from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.exporting.builder import require_few
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.operators.indexing import limits_of
-from relayout.formats.tflite.exporting.operators.window import (
+from relayout.formats.tflite.exporting.operators.convolution import (
     BORDER,
     Window,
     bordered,
@@ -21,6 +20,7 @@ from relayout.formats.tflite.exporting.operators.window import (
     same_border,
     steps,
 )
+from relayout.formats.tflite.exporting.operators.indexing import limits_of
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, each_exporter, exporter
 
 # Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima.
