@@ -47,11 +47,15 @@ class AttentionBody(DefinitionBody):
         limits = np.finfo(self.real)
         return self.const(np.array(np.clip(number, limits.min, limits.max), self.real))
 
+    def int32(self, number: int) -> str:
+        """Add a scalar of int32."""
+        return self.const(np.array(number, np.int32))
+
     def sequence(self, slot: int, axis: int) -> str:
         """Add an extent of an operand, as a scalar of int32."""
         dim = self.dims(slot)[axis]
         if isinstance(dim, int):
-            return self.const(np.array(dim, np.int32))
+            return self.int32(dim)
         extent = self.add("Gather", self.add("Shape", f"x{slot}"), self.const(np.array(axis, np.int64)))
         return self.add("Cast", extent, to=onnx.TensorProto.INT32)
 
@@ -59,7 +63,7 @@ class AttentionBody(DefinitionBody):
         """Add the int32 from 0 on, as a constant where it is known how many they are."""
         if isinstance(dim, int):
             return self.const(np.arange(dim, dtype=np.int32))
-        return self.add("Range", *(self.const(np.array(0, np.int32)), count, self.const(np.array(1, np.int32))))
+        return self.add("Range", self.int32(0), count, self.int32(1))
 
     def heads(self, tensor: str, count: int, size: int) -> str:
         """Add heads as an axis before the sequence: `b s h*d` as `b h s d`."""
@@ -249,10 +253,7 @@ class _GroupedAttention:
         self.is_first = self.known_total is not None and self.known_total == self.length
         """True if the run is known to be the first one."""
         self.count = body.sequence(QUERY, 1)
-        self.total = body.reshape(f"x{TOTAL}") if known is None else self.int32(self.known_total or 0)
-
-    def int32(self, number: int) -> str:
-        return self.body.const(np.array(number, np.int32))
+        self.total = body.reshape(f"x{TOTAL}") if known is None else body.int32(self.known_total or 0)
 
     def write(self) -> None:
         """Write the node."""
@@ -288,7 +289,7 @@ class _GroupedAttention:
         if self.is_first:
             return none
         ends = body.reshape(f"x{ENDS}", -1, 1)
-        earlier = body.add("Sub", body.add("Add", ends, self.int32(1)), self.count)
+        earlier = body.add("Sub", body.add("Add", ends, body.int32(1)), self.count)
         if self.known_total is not None and isinstance(self.length, int):
             return earlier
         return body.add("Where", body.add("Equal", self.count, self.total), none, earlier)
@@ -315,7 +316,7 @@ class _GroupedAttention:
     @cached_property
     def begin(self) -> str:
         """For how many keys of earlier runs there is room, as a scalar."""
-        return self.int32(self.room) if self.room is not None else self.body.sequence(PAST_KEYS, 2)
+        return self.body.int32(self.room) if self.room is not None else self.body.sequence(PAST_KEYS, 2)
 
     @cached_property
     def known_capacity(self) -> int | None:
@@ -326,7 +327,7 @@ class _GroupedAttention:
     def capacity(self) -> str:
         """The number of places of keys behind the run, as a scalar."""
         known = self.known_capacity
-        return self.body.add("Max", self.begin, self.total) if known is None else self.int32(known)
+        return self.body.add("Max", self.begin, self.total) if known is None else self.body.int32(known)
 
     @cached_property
     def places(self) -> str:
@@ -360,14 +361,10 @@ class _GroupedAttention:
         """Which of the joined keys lies at each place, `batch groups places 1`."""
         body = self.body
         ours = body.add("Sub", self.places, self.past)
-        later = body.add(
-            "Where",
-            body.add("Less", ours, self.count),
-            body.add("Add", self.begin, ours),
-            body.add("Add", self.begin, self.count),
-        )
+        is_here = body.add("Less", ours, self.count)
+        later = body.add("Where", is_here, *(body.add("Add", self.begin, each) for each in (ours, self.count)))
         chosen = body.add("Where", body.add("Less", self.places, self.past), self.places, later)
-        chosen = body.reshape(body.add("Max", chosen, self.int32(0)), 0, 1, -1, 1)
+        chosen = body.reshape(body.add("Max", chosen, body.int32(0)), 0, 1, -1, 1)
         known = self.batch, self.known_capacity
         if all(isinstance(dim, int) for dim in known):
             target = body.const(np.array([known[0], self.groups, known[1], 1], np.int64))
@@ -402,7 +399,7 @@ class _GroupedAttention:
         window = body.integer("local_window_size", -1)
         if window < 0:
             return shown
-        return body.add("And", shown, body.add("Greater", self.places, body.add("Sub", column, self.int32(window))))
+        return body.add("And", shown, body.add("Greater", self.places, body.add("Sub", column, body.int32(window))))
 
 
 DEFINITIONS: Mapping[str, Callable[[AttentionBody], None]] = {

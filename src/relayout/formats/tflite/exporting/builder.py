@@ -9,6 +9,7 @@ constants is computed here, and adds no operator.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from math import prod
 from typing import Any
 
@@ -284,13 +285,12 @@ class BuiltinBuilder:
 
     def product(self, factors: Sequence[Operand]) -> Operand:
         """Return the product of numbers and scalars."""
-        number, result = 1, None
-        for factor in factors:
-            if isinstance(factor, DraftTensor):
-                result = factor if result is None else self.mul(result, factor)
-            else:
-                number *= int(factor)
-        return number if result is None else result if number == 1 else self.mul(result, number)
+        number = prod(int(factor) for factor in factors if not isinstance(factor, DraftTensor))
+        scalars = [factor for factor in factors if isinstance(factor, DraftTensor)]
+        if not scalars:
+            return number
+        result = reduce(self.mul, scalars)
+        return result if number == 1 else self.mul(result, number)
 
     def at(self, tensor: DraftTensor, axis: int, place: int) -> DraftTensor:
         """Return what stands at one place of an axis, without the axis."""
@@ -392,17 +392,16 @@ class BuiltinBuilder:
         source: DraftTensor,  # what is reshaped: its extents are read where several are not known
     ) -> DraftTensor:
         """Return extents as a tensor of int32, for operators that take a shape."""
+        numbers = [dim if isinstance(dim, int) else -1 for dim in dims]
         unknown = [dim for dim in dims if not isinstance(dim, int)]
         if len(unknown) <= 1:
-            return self.ints([dim if isinstance(dim, int) else -1 for dim in dims], "shape")
+            return self.ints(numbers, "shape")
         if len([dim for dim in unknown if dim not in source.dims]) > 1:
             raise OpenExtentError("several extents of a shape are known only at run time")
         listed, pieces = self.extents(source), []
-        for dim in dims:
-            if dim in source.dims and not isinstance(dim, int):
-                pieces.append(self.part(listed, 0, source.dims.index(dim), 1))
-            else:
-                pieces.append(self.ints([dim if isinstance(dim, int) else -1]))
+        for dim, number in zip(dims, numbers, strict=True):
+            is_read = dim in unknown and dim in source.dims
+            pieces.append(self.part(listed, 0, source.dims.index(dim), 1) if is_read else self.ints([number]))
         return self.concat(pieces, 0)
 
     def transpose(self, tensor: DraftTensor, perm: Sequence[int]) -> DraftTensor:
@@ -478,7 +477,8 @@ def _few(fronts: Sequence[Dims], count: int) -> list[Axes]:
         place = 0
         while len(axes) > MOST_BATCHED and place + 1 < len(axes):
             joined = (axes[place][0] + axes[place + 1][0], axes[place][1] + axes[place + 1][1])
-            if _fits(joined) and max(map(_open_products, joined)) <= allowed:
+            fits = joined[0] == joined[1] or any(all(dim == 1 for dim in extents) for extents in joined)
+            if fits and max(map(_open_products, joined)) <= allowed:
                 axes[place : place + 2] = [joined]
             else:
                 place += 1
@@ -487,11 +487,6 @@ def _few(fronts: Sequence[Dims], count: int) -> list[Axes]:
             f"a product of matrices in a batch of more than {MOST_BATCHED} axes, along which operands are stretched"
         )
     return axes
-
-
-def _fits(joined: Axes) -> bool:
-    """Tell whether an axis is the same for both operands, or of one element for one of them."""
-    return joined[0] == joined[1] or any(all(dim == 1 for dim in extents) for extents in joined)
 
 
 def _open_products(extents: Sequence[Extent]) -> int:

@@ -436,10 +436,6 @@ class _Side(NamedTuple):
     short: int  # what the node gives is this much more than `extent · stride`; less, where it is below 0
     is_same: bool  # whether these are TensorFlow's pads: then nothing is cut off
 
-    def as_same(self) -> "_Side":
-        """Return the axis with SAME."""
-        return self._replace(more=self.short, before=0, after=0)
-
     def grown(self, op: NodeExport, place: int) -> int | str:
         """Return how much the builtin gives."""
         if isinstance(self.extent, int):
@@ -447,15 +443,11 @@ class _Side(NamedTuple):
         return f"?{op.name}.{place}" if self.before or self.after else self.goal
 
 
-class _Transposed:
+class _Transposed(NamedTuple):
     """A transposed convolution: what the builtin computes, and what is cut off."""
 
-    def __init__(
-        self,
-        sides: Sequence[_Side],  # the axes of space
-    ) -> None:
-        self.padding = Padding.SAME if all(side.is_same for side in sides) else Padding.VALID
-        self.sides = [side.as_same() for side in sides] if self.padding == Padding.SAME else list(sides)
+    padding: Padding
+    sides: list[_Side]  # the axes of space
 
     @staticmethod
     def of(op: NodeExport, kernel: DraftTensor, image: Dims, wanted: Dims) -> "_Transposed":
@@ -475,8 +467,12 @@ class _Transposed:
         rows = zip(image[1:-1], wanted[1:-1], strides, dilations, sizes, begins, ends, extra, strict=True)
         for extent, goal, stride, dilation, size, begin, end, more in rows:
             least = size - stride  # of all that the kernel reaches, beyond `extent · stride`
-            if auto.startswith("SAME") or by_shape:
-                over = _removed(extent, goal, stride, least + more, by_shape=by_shape)
+            if auto.startswith("SAME") or by_shape:  # the node says how many elements are left
+                over = max(least + more, 0)
+                if isinstance(extent, int) and isinstance(goal, int):
+                    over = extent * stride + least + more - goal
+                elif by_shape:
+                    raise Unwritable("a transposed convolution to a stated shape, of an image whose extents are open")
                 begin = max(over // 2 if auto == "SAME_UPPER" else over - over // 2, 0)
                 end = over - begin
             wide = max(least, least + more - end)
@@ -484,7 +480,9 @@ class _Transposed:
             is_same = -stride < short <= min(least, 0) and begin == (least - short) // 2
             after = wide - (least + more - end)
             sides.append(_Side(extent, goal, stride, dilation, wide, begin, after, short, is_same))
-        return _Transposed(sides)
+        if not all(side.is_same for side in sides):
+            return _Transposed(Padding.VALID, sides)
+        return _Transposed(Padding.SAME, [side._replace(more=side.short, before=0, after=0) for side in sides])
 
     def apply(
         self, op: NodeExport, image: DraftTensor, kernel: DraftTensor, bias: DraftTensor | None, count: int
@@ -492,19 +490,15 @@ class _Transposed:
         """Return the builtin's result."""
         grown = [side.grown(op, place) for place, side in enumerate(self.sides)]
         dims: Dims = (image.dims[0], *grown, count)
-        inputs = [self._shape(op, image, dims), self._dilated(op, kernel), image, *([] if bias is None else [bias])]
+        if all_known(dims):
+            shape = op.ints(known(dims), "output_shape")
+        else:
+            scale = np.array([1, *(side.stride for side in self.sides), 0])
+            shape = op.add(op.mul(op.extents(image), scale), np.array([0, *(side.more for side in self.sides), count]))
+        inputs = [shape, self._dilated(op, kernel), image, *([] if bias is None else [bias])]
         options = steps([side.stride for side in self.sides])
         name, result = "TRANSPOSE_CONV" if len(self.sides) == 2 else "CONV_3D_TRANSPOSE", op.output(0)
         return op.emit(name, inputs, dims, result.type, result.quantization, padding=self.padding, **options)
-
-    def _shape(self, op: NodeExport, image: DraftTensor, dims: Dims) -> DraftTensor:
-        """Return the extents of the builtin's result, computed where they are known only at run time."""
-        if all_known(dims):
-            return op.ints(known(dims), "output_shape")
-        (count,) = known(dims[-1:])
-        scale = [1, *(side.stride for side in self.sides), 0]
-        more = [0, *(side.more for side in self.sides), count]
-        return op.add(op.mul(op.extents(image), np.array(scale)), np.array(more))
 
     def _dilated(self, op: NodeExport, kernel: DraftTensor) -> DraftTensor:
         """Return the kernel with zeros between its elements."""
@@ -535,34 +529,16 @@ class _Transposed:
     def give(self, op: NodeExport, made: DraftTensor, wanted: Dims, result: DraftTensor) -> None:
         """Write the part that the node gives."""
         if any(side.before or side.after for side in self.sides):
-            made = self._cut(op, made, wanted)
+            begins = op.ints([0, *(side.before for side in self.sides), 0])
+            if all_known(wanted[1:]):
+                sizes = op.ints([dim if isinstance(dim, int) else -1 for dim in wanted])
+                made = op.emit("SLICE", [made, begins, sizes], wanted)
+            else:
+                ends = [0, *(-side.after for side in self.sides), 0]
+                mask = sum(1 << axis for axis, end in enumerate(ends) if not end)
+                inputs = [made, begins, op.ints(ends), op.ints([1] * len(ends))]
+                made = op.emit("STRIDED_SLICE", inputs, wanted, end_mask=mask)
         if wanted == result.dims:
             op.draft.operators[-1].outputs[0] = result
         else:
             op.result("RESHAPE", [made, op.shape_tensor(result.dims, made)])
-
-    def _cut(self, op: NodeExport, made: DraftTensor, wanted: Dims) -> DraftTensor:
-        begins = op.ints([0, *(side.before for side in self.sides), 0])
-        if all_known(wanted[1:]):
-            sizes = op.ints([dim if isinstance(dim, int) else -1 for dim in wanted])
-            return op.emit("SLICE", [made, begins, sizes], wanted)
-        ends = [0, *(-side.after for side in self.sides), 0]
-        mask = sum(1 << axis for axis, end in enumerate(ends) if not end)
-        inputs = [made, begins, op.ints(ends), op.ints([1] * len(ends))]
-        return op.emit("STRIDED_SLICE", inputs, wanted, end_mask=mask)
-
-
-def _removed(
-    extent: int | str,  # of the image
-    goal: int | str,  # of the result
-    stride: int,
-    most: int,  # how much more than `extent · stride` there would be
-    *,
-    by_shape: bool,  # whether the node states the result's shape; else it is `extent · stride`, unless that is too much
-) -> int:
-    """Return how many elements a node takes away that says how many are left."""
-    if isinstance(extent, int) and isinstance(goal, int):
-        return extent * stride + most - goal
-    if by_shape:
-        raise Unwritable("a transposed convolution to a stated shape, of an image whose extents are open")
-    return max(most, 0)
