@@ -12,7 +12,7 @@ from relayout.formats.onnx.folding import SMALL
 from relayout.formats.stored import nbytes
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, TensorContent
-from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
+from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.kernel_types import TENSOR_TYPES, tensor_dims
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.spelled_out import DOMAIN
@@ -97,8 +97,7 @@ def integer_constant(
     assert tensor is not None
     name = draft.unique(value.name or "constant")
     if shift:
-        signed = np.int8 if kind == TensorType.INT8 else np.int16
-        lowered: NDArray[Any] = (tensor.numpy().astype(np.int32) - shift).astype(signed)
+        lowered: NDArray[Any] = (tensor.numpy().astype(np.int32) - shift).astype(NUMPY[kind])
         data = np.frombuffer(lowered.tobytes(), np.uint8)
         return DraftTensor(name, kind, lowered.shape, data, lowered, quantization)
     array = tensor.numpy() if tensor.size <= READ and kind != TensorType.INT4 else None

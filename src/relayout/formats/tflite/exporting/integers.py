@@ -69,7 +69,7 @@ class IntegerTensors:
         """Unsigned integers that are stored as signed ones -> a copy in the type that ONNX states."""
         self._scales = scales
 
-    def read(self, value: ir.Value, reader: ir.Node | None = None) -> DraftTensor:
+    def read(self, value: ir.Value, reader: ir.Node) -> DraftTensor:
         """Return the tensor of integers that are read as real numbers, of a type that kernels take."""
         scale, zero, axis = self.scales(value, reader)
         kind = kernel_type(value)
@@ -79,18 +79,15 @@ class IntegerTensors:
             if value.const_value is not None and not value.is_graph_input():
                 self.by_value[value] = integer_constant(self.draft, value, signed, shift, quantization)
             elif shift and value in self.tensors and self.tensors[value].type == kind:
-                self._require_meaning(self.tensors[value], kind, quantization, shift)
+                source = self.tensors[value]
+                self._require_meaning(source, kind, quantization, shift)
                 made = self.draft.tensor(
                     f"{value.name}/{signed.name.lower()}", signed, tensor_dims(value), quantization
                 )
-                source = self.tensors[value]
-                source.quantization = source.quantization or Quantization(scale, zero, axis)
                 change_sign(self.draft, source, made)
                 self.by_value[value] = made
             else:
-                tensor = self.tensors[value]
-                tensor.quantization = tensor.quantization or quantization
-                self.by_value[value] = tensor
+                self.by_value[value] = self.tensors[value]
         self._require_meaning(self.by_value[value], kind, quantization, shift)
         return self.by_value[value]
 
@@ -116,9 +113,9 @@ class IntegerTensors:
             return None
         return Quantization(scale, zero, axis)
 
-    def scales(self, value: ir.Value, reader: ir.Node | None) -> Scales:
+    def scales(self, value: ir.Value, reader: ir.Node) -> Scales:
         """Return the scales of integers, as `reader` states them or else any other node."""
-        if reader is not None and (found := scales_of(reader)) is not None:
+        if (found := scales_of(reader)) is not None:
             return found
         if value not in self._scales:
             raise Unwritable("the scale of its integers is computed")
@@ -130,12 +127,8 @@ class IntegerTensors:
             return tensor
         if value not in self.stated:
             kind = kernel_type(value)
-            scale, zero, axis = tensor.quantization
-            _, shift = SHIFTS[kind]
-            dims = tensor_dims(value)
-            made = self.draft.tensor(
-                f"{value.name}/{kind.name.lower()}", kind, dims, Quantization(scale, zero + shift, axis)
-            )
+            meaning = tensor.quantization._replace(zero_point=tensor.quantization.zero_point + SHIFTS[kind][1])
+            made = self.draft.tensor(f"{value.name}/{kind.name.lower()}", kind, tensor_dims(value), meaning)
             change_sign(self.draft, tensor, made)
             self.stated[value] = made
         return self.stated[value]

@@ -6,7 +6,7 @@ Loop(3, …)              ->  its body, three times
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -245,41 +245,56 @@ def inline_sequences(
     found, version = False, model.opset_imports.get("", 1)
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):
-            if not node.domain and node.op_type in OPTIONALS:
-                found |= _inline_optional(graph, node, names, version)
             if node.domain or node.op_type not in READERS or node.graph is None:
                 continue
-            items = _items(graph, node.inputs[0], names, version)
-            if items is not None:
-                found |= _replace(graph, node, items, names, version)
+            writing = Writing(graph, node, names, version)
+            result = READERS[node.op_type](writing)
+            if result is not None:
+                writing.finish([result])
+                found = True
     return found
 
 
-READERS = ("SequenceAt", "SequenceLength", "ConcatFromSequence")  # operators that read a sequence and give a tensor
-OPTIONALS = ("OptionalGetElement", "OptionalHasElement")  # operators that read an optional value
-
-
-def _inline_optional(graph: ir.Graph, node: ir.Node, names: Names, version: int) -> bool:
-    """Replace what reads an optional value; return False where it is known only at run time if there is one."""
+def _optional(writing: Writing) -> ir.Value | None:
+    """Return what reads an optional value; None where it is known only at run time if there is one."""
+    node = writing.node
     value = node.inputs[0] if node.inputs else None
     source = None if value is None else value.producer()
     if source is not None and source.op_type == "Optional" and not source.domain:
         value = source.inputs[0] if source.inputs else None
     elif value is not None and (value.type is None or isinstance(value.type, ir.OptionalType)):
-        return False
-    writing = Writing(graph, node, names, version)
-    if node.op_type == "OptionalHasElement":
-        writing.finish([writing.constant(np.array(value is not None))])
-        return True
-    if value is not None:
-        writing.finish([value])
-    return value is not None
+        return None
+    return writing.constant(np.array(value is not None)) if node.op_type == "OptionalHasElement" else value
 
 
-def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) -> list[ir.Value] | None:
+def _of_sequence(writing: Writing) -> ir.Value | None:
+    """Return what reads a sequence and gives a tensor; None where its length is not known."""
+    node, items = writing.node, _items(writing, writing.node.inputs[0])
+    if items is None:
+        return None
+    if node.op_type == "SequenceLength":
+        return writing.constant(np.array(len(items), np.int64))
+    if node.op_type == "SequenceAt":
+        place = _integer(node.inputs[1])
+        return None if place is None or not -len(items) <= place < len(items) else items[place]
+    axis = node.attributes.get_int("axis", 0)
+    if items and node.attributes.get_int("new_axis", 0):
+        axes = writing.constant(np.array([axis], np.int64))
+        items = [writing.add("Unsqueeze", [each, axes]) for each in items]
+    return writing.add("Concat", items, axis=axis) if items else None
+
+
+READERS: Mapping[str, Callable[[Writing], ir.Value | None]] = {
+    **dict.fromkeys(("OptionalGetElement", "OptionalHasElement"), _optional),
+    **dict.fromkeys(("SequenceAt", "SequenceLength", "ConcatFromSequence"), _of_sequence),
+}
+"""Operators that read an optional value or a sequence -> what gives the value that they stand for."""
+
+
+def _items(writing: Writing, value: ir.Value | None) -> list[ir.Value] | None:
     """Return the tensors of a sequence; None where its length is not known."""
     node = None if value is None else _before_identities(value).producer()
-    if node is None or node.domain or node.graph is not graph:
+    if node is None or node.domain or node.graph is not writing.graph:
         return None
     inputs = list(node.inputs)
     if node.op_type == "SequenceConstruct":
@@ -287,7 +302,7 @@ def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) 
     if node.op_type == "SequenceEmpty":
         return []
     if node.op_type in ("SequenceInsert", "SequenceErase"):
-        items = _items(graph, inputs[0], names, version)
+        items = _items(writing, inputs[0])
         slot = 2 if node.op_type == "SequenceInsert" else 1
         place = len(items or ()) if slot >= len(inputs) or inputs[slot] is None else _integer(inputs[slot])
         if items is None or place is None:
@@ -298,13 +313,13 @@ def _items(graph: ir.Graph, value: ir.Value | None, names: Names, version: int) 
         item = inputs[1]
         return None if item is None else [*items[:place], item, *items[place:]]
     if node.op_type == "SplitToSequence":
-        return _split(graph, node, names, version)
+        return _split(Writing(writing.graph, node, writing.names, writing.version))
     return None
 
 
-def _split(graph: ir.Graph, node: ir.Node, names: Names, version: int) -> list[ir.Value] | None:
+def _split(writing: Writing) -> list[ir.Value] | None:
     """Return the parts of a tensor, which a Split before the node gives from now on."""
-    source = node.inputs[0]
+    node, source = writing.node, writing.node.inputs[0]
     if source is None or source.shape is None:
         return None
     axis = node.attributes.get_int("axis", 0) % len(source.shape)
@@ -319,9 +334,8 @@ def _split(graph: ir.Graph, node: ir.Node, names: Names, version: int) -> list[i
         array = given.const_value.numpy()
         step = int(array.reshape(-1)[0])
         sizes = array.tolist() if array.ndim else [min(step, extent - begin) for begin in range(0, extent, step)]
-    if len(sizes) > MOST or version < SPLITS_BY_OPERAND:
+    if len(sizes) > MOST or writing.version < SPLITS_BY_OPERAND:
         return None
-    writing = Writing(graph, node, names, version)
     parts = writing.add_many("Split", [source, writing.constant(np.array(sizes, np.int64))], len(sizes), axis=axis)
     if given is None and not node.attributes.get_int("keepdims", 1):
         axes = writing.constant(np.array([axis], np.int64))
@@ -330,25 +344,3 @@ def _split(graph: ir.Graph, node: ir.Node, names: Names, version: int) -> list[i
 
 
 SPLITS_BY_OPERAND = 13  # the version of ONNX from which on the sizes of a Split are an operand
-
-
-def _replace(graph: ir.Graph, node: ir.Node, items: Sequence[ir.Value], names: Names, version: int) -> bool:
-    writing = Writing(graph, node, names, version)
-    if node.op_type == "SequenceLength":
-        writing.finish([writing.constant(np.array(len(items), np.int64))])
-        return True
-    if node.op_type == "SequenceAt":
-        place = _integer(node.inputs[1])
-        if place is None or not -len(items) <= place < len(items):
-            return False
-        writing.finish([items[place]])
-        return True
-    if not items:
-        return False
-    axis = node.attributes.get_int("axis", 0)
-    rows = list(items)
-    if node.attributes.get_int("new_axis", 0):
-        axes = writing.constant(np.array([axis], np.int64))
-        rows = [writing.add("Unsqueeze", [each, axes]) for each in rows]
-    writing.finish([writing.add("Concat", rows, axis=axis)])
-    return True

@@ -135,9 +135,9 @@ class NodeExport(NodeReading, BuiltinBuilder):
         """Return the extents of an operand that must all be known."""
         return known(self.dims(slot))
 
-    def axis(self, default: int = 0, *, slot: int = 0, name: str = "axis") -> int:
-        """Return an attribute that counts an operand's axes, counted from the front."""
-        return self.integer(name, default) % max(self.rank(slot), 1)
+    def axis(self, default: int = 0) -> int:
+        """Return the attribute that counts the first operand's axes, counted from the front."""
+        return self.integer("axis", default) % max(self.rank(), 1)
 
     def type(self, slot: int = 0) -> TensorType:
         """Return the element type of an operand in the file."""

@@ -257,7 +257,7 @@ def _normalized(
     bias: int,  # the operand that shifts
     operand: DraftTensor | None = None,  # what is normalized; None: the first operand
     mean: int = 9,  # the output that is the mean
-    deviation: int = 9,  # the output that is the inverse of the deviation
+    deviation: int,  # the output that is the inverse of the deviation
 ) -> None:
     """Write a normalization."""
     operand = op.input(0) if operand is None else operand
