@@ -278,7 +278,7 @@ def _of_sequence(writing: Writing) -> ir.Value | None:
         place = _integer(node.inputs[1])
         return None if place is None or not -len(items) <= place < len(items) else items[place]
     axis = node.attributes.get_int("axis", 0)
-    if items and node.attributes.get_int("new_axis", 0):
+    if node.attributes.get_int("new_axis", 0) and items:
         axes = writing.constant(np.array([axis], np.int64))
         items = [writing.add("Unsqueeze", [each, axes]) for each in items]
     return writing.add("Concat", items, axis=axis) if items else None

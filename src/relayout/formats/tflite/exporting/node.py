@@ -175,7 +175,7 @@ class NodeExport(NodeReading, BuiltinBuilder):
         """Return the integers of the second operand if it is made of constant ones alone; else None."""
         node = None if self.quantized else dequantizer_of(self.value(1))
         source = None if node is None or scales_of(node) is None else node.inputs[0]
-        if source is None or source.const_value is None or source.is_graph_input():
+        if node is None or source is None or source.const_value is None or source.is_graph_input():
             return None
         tensor = self.graph.integers.read(source, node)
         return tensor if tensor.type in (TensorType.INT8, TensorType.INT4, TensorType.UINT8) else None

@@ -8,10 +8,12 @@ an axis not named   1
 Where all extents stay, ONNX Runtime copies the tensor, whatever the scales.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from functools import partial, reduce
-from typing import NamedTuple
+from functools import partial, reduce, wraps
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -117,6 +119,18 @@ LARGER = {"not_larger": "MINIMUM", "not_smaller": "MAXIMUM"}
 DOUBLED = 2.0  # from this scale on no extent stays
 
 
+def _once(method: Callable[[Any, int], Operand]) -> Callable[[Any, int], Operand]:
+    """Compute what a method gives of an axis once for each axis."""
+
+    @wraps(method)
+    def computed(factors: Factors, axis: int) -> Operand:
+        if (method, axis) not in factors.computed:
+            factors.computed[method, axis] = method(factors, axis)
+        return factors.computed[method, axis]
+
+    return computed
+
+
 class Factors:
     """The sizes and the factors of a Resize, each known or computed; what is computed is computed once."""
 
@@ -133,7 +147,7 @@ class Factors:
         self.place_of = {axis: place for place, axis in enumerate(axes)}
         self.policy = op.text("keep_aspect_ratio_policy", "stretch") if op.has(SIZES) and self.scales is None else ""
         self._numbers = self._find()
-        self._made: dict[tuple[str, int], Operand] = {}
+        self.computed: dict[tuple[Callable[..., Operand], int], Operand] = {}
 
     @property
     def is_stretched(self) -> bool:
@@ -178,26 +192,53 @@ class Factors:
 
         return reduce(op.both, map(is_same, open_axes)) if open_axes else True
 
+    @_once
     def extent(self, axis: int) -> Operand:
         """Return the number of elements of the operand along an axis, as a real number."""
-        return self._once("extent", axis, lambda: self.op.real_extent(self.op.input(0), axis))
+        return self.op.real_extent(self.op.input(0), axis)
 
+    @_once
     def last(self, axis: int) -> Operand:
         """Return the place of the last element of the operand along an axis, as a real number."""
+        extent = self.extent(axis)
+        return self.op.sub(extent, 1.0) if isinstance(extent, DraftTensor) else extent - 1
 
-        def last() -> Operand:
-            extent = self.extent(axis)
-            return self.op.sub(extent, 1.0) if isinstance(extent, DraftTensor) else extent - 1
-
-        return self._once("last", axis, last)
-
+    @_once
     def count(self, axis: int) -> Operand:
         """Return the number of elements of the result along an axis: a number, or a scalar of int32."""
-        return self._once("count", axis, lambda: self._count(axis))
+        dim, op = self.dims[axis], self.op
+        if isinstance(dim, int):
+            return dim
+        if self.number(axis) == 1.0:
+            return op.extent(self.op.input(0), axis)
+        if self.is_stretched:
+            return self._item(SIZES, axis, TensorType.INT32)
+        extent, scale = self.extent(axis), self.scale(axis)
+        if not (isinstance(extent, DraftTensor) or isinstance(scale, DraftTensor)):
+            return int(np.floor(np.float32(extent) * np.float32(scale) + np.float32(0.5 if self.policy else 0)))
+        product = op.mul(extent, scale)
+        if self.policy:
+            product = op.add(product, 0.5)
+        return op.cast(op.each("FLOOR", product), TensorType.INT32)
 
+    @_once
     def scale(self, axis: int) -> Operand:
         """Return the factor along an axis, as a real number."""
-        return self._once("scale", axis, lambda: self._scale(axis))
+        number = self.number(axis)
+        if number is not None:
+            return float(np.float32(number))
+        if self.scales is not None:
+            return self._item(self.scales, axis, TensorType.FLOAT32)
+        if self.policy in POLICIES:
+            return self._common(0)
+        return self.op.div(real(self.op, self.count(axis)), self.extent(axis))
+
+    @_once
+    def _common(self, _: int) -> Operand:
+        """Return the factor of all axes that have a size: the least or the largest of their own."""
+        op = self.op
+        ratios = [op.div(self._item(SIZES, axis, TensorType.FLOAT32), self.extent(axis)) for axis in self.place_of]
+        return reduce(partial(op.each, LARGER[self.policy]), ratios)
 
     def size(self) -> DraftTensor:
         """Return height and width of the result of a builtin, `2`."""
@@ -211,8 +252,11 @@ class Factors:
         listed = self._listed()
         ratios = [_ratio(a, b) for a, b in zip(op.dims(), self.dims, strict=True)]
         if self.policy in POLICIES:
-            stated = self._stated_ratios()
-            ratios = [POLICIES[self.policy](stated) if stated else None] * rank
+            sizes, extents = op.constant(SIZES), [op.dims()[axis] for axis in self.place_of]
+            ratios = [None] * rank
+            if sizes is not None and all(isinstance(extent, int) and extent for extent in extents):
+                stated = (float(size) / int(extent) for size, extent in zip(sizes.reshape(-1), extents, strict=True))
+                ratios = [POLICIES[self.policy](stated)] * rank
         found: list[float | None] = [1.0] * rank
         for axis, place in self.place_of.items():
             found[axis] = ratios[axis] if listed is None else listed[place]
@@ -230,52 +274,6 @@ class Factors:
         if len(scales) != len(self.place_of):
             raise Unwritable(f"scales for {len(scales)} of {len(self.place_of)} axes")
         return scales
-
-    def _stated_ratios(self) -> list[float]:
-        """Return size / extent of each axis that has a size; none where one is known only at run time."""
-        sizes, before = self.op.constant(SIZES), self.op.dims()
-        extents = [before[axis] for axis in self.place_of]
-        if sizes is None or not all(isinstance(extent, int) and extent for extent in extents):
-            return []
-        return [float(size) / int(extent) for size, extent in zip(sizes.reshape(-1), extents, strict=True)]
-
-    def _common(self) -> Operand:
-        """Return the factor of all axes that have a size: the least or the largest of their own."""
-        op = self.op
-        ratios = [op.div(self._item(SIZES, axis, TensorType.FLOAT32), self.extent(axis)) for axis in self.place_of]
-        return reduce(partial(op.each, LARGER[self.policy]), ratios)
-
-    def _once(self, what: str, axis: int, make: Callable[[], Operand]) -> Operand:
-        if (what, axis) not in self._made:
-            self._made[what, axis] = make()
-        return self._made[what, axis]
-
-    def _count(self, axis: int) -> Operand:
-        dim, op = self.dims[axis], self.op
-        if isinstance(dim, int):
-            return dim
-        number = self.number(axis)
-        if number == 1.0:
-            return op.extent(self.op.input(0), axis)
-        if self.is_stretched:
-            return self._item(SIZES, axis, TensorType.INT32)
-        extent, scale = self.extent(axis), self.scale(axis)
-        if not (isinstance(extent, DraftTensor) or isinstance(scale, DraftTensor)):
-            return int(np.floor(np.float32(extent) * np.float32(scale) + np.float32(0.5 if self.policy else 0)))
-        product = op.mul(extent, scale)
-        if self.policy:
-            product = op.add(product, 0.5)
-        return op.cast(op.each("FLOOR", product), TensorType.INT32)
-
-    def _scale(self, axis: int) -> Operand:
-        number = self.number(axis)
-        if number is not None:
-            return float(np.float32(number))
-        if self.scales is not None:
-            return self._item(self.scales, axis, TensorType.FLOAT32)
-        if self.policy in POLICIES:
-            return self._once("common", 0, self._common)
-        return self.op.div(real(self.op, self.count(axis)), self.extent(axis))
 
     def _item(self, slot: int, axis: int, kind: TensorType) -> DraftTensor:
         return self.op.cast(self.op.at(self.op.input(slot), 0, self.place_of[axis]), kind)

@@ -305,9 +305,11 @@ def slice_(op: NodeExport) -> None:
         _require_same_count(starts, ends, axes, strides)
         if any(not -op.rank() <= axis < op.rank() for axis in axes):
             raise Unwritable("an axis that its operand does not have")
-        if any(_is_counted_from_behind(op, *each) for each in zip(starts, ends, axes, strides, strict=True)):
-            _computed_slice(op)
-            return
+        for start, stop, axis, step in zip(starts, ends, axes, strides, strict=True):
+            is_whole = (start == -1 or start >= END) and stop < -END // 2
+            if step < 0 and not is_whole and not isinstance(op.dims()[axis], int):  # backwards over an open axis
+                _computed_slice(op)
+                return
     _known_slice(op, _bounded(starts), _bounded(ends), axes, _bounded(strides))
 
 
@@ -320,13 +322,6 @@ def _require_same_count(*places: Sequence[int]) -> None:
 def _bounded(places: Iterable[int]) -> list[int]:
     """Return places, and ends that stand for all, as int32."""
     return [max(min(place, END), -END) for place in places]
-
-
-def _is_counted_from_behind(op: NodeExport, start: int, stop: int, axis: int, step: int) -> bool:
-    """Return whether a slice goes backwards over an open axis, and not over all of it."""
-    is_open = not isinstance(op.dims()[axis], int)
-    is_whole = (start == -1 or start >= END) and stop < -END // 2
-    return is_open and step < 0 and not is_whole
 
 
 class _Cut(NamedTuple):
@@ -445,11 +440,17 @@ def pad(op: NodeExport) -> None:
 
 def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
     operand = op.input(0)
+    # MIRROR_PAD wants no border that is longer than what it mirrors.
+    reflects = mode == "reflect" and all(
+        side >= 0 and (not isinstance(dim, int) or side < dim)
+        for dim, pair in zip(operand.dims, pads, strict=True)
+        for side in pair
+    )
     if not any(map(any, pads)):
         op.give(operand)
     elif mode == "constant":
         _constant_pad(op, operand, pads)
-    elif mode == "reflect" and _reflects_once(operand.dims, pads):
+    elif reflects:
         op.result("MIRROR_PAD", [operand, op.const(np.array(pads, np.int32))], mode=MirrorPadMode.REFLECT)
     else:
         result = _without(op, operand, pads)  # a border is made of what is left
@@ -493,15 +494,6 @@ def _integer_border(op: NodeExport, operand: DraftTensor) -> int | None:
     if not limits.min <= number <= limits.max or abs(exact - real) > BETWEEN * scale.scale[0]:
         raise Unwritable("integers with a border between two integers")
     return number
-
-
-def _reflects_once(dims: Dims, pads: list[tuple[int, int]]) -> bool:
-    """Return whether no border is longer than what it mirrors, as MIRROR_PAD wants it."""
-    return all(
-        side >= 0 and (not isinstance(dim, int) or side < dim)
-        for dim, pair in zip(dims, pads, strict=True)
-        for side in pair
-    )
 
 
 def _computed_pad(op: NodeExport, mode: str) -> None:

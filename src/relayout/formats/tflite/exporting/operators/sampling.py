@@ -471,20 +471,16 @@ def _limits(op: NodeExport, count: Operand) -> list[DraftTensor]:
     else:
         number = op.ints(np.array(np.clip(int(most.reshape(-1)[0]), 0, MOST_SELECTED)))
         largest = op.minimum(number, count)
-    overlap = _beyond(op)
-    lowest = np.float32(np.finfo(np.float32).min)
-    score = op.reshape(op.input(4), ()) if op.has(4) else op.const(np.asarray(lowest))
-    return [largest, overlap, score]
-
-
-def _beyond(op: NodeExport) -> DraftTensor:
-    """Return the least overlap above the threshold: LiteRT's kernel also leaves out boxes that overlap by it."""
-    threshold = op.constant(3) if op.has(3) else np.zeros(1, np.float32)
+    # The least overlap above the threshold: LiteRT's kernel also leaves out boxes that overlap by it.
+    limits, threshold = np.finfo(np.float32), op.constant(3) if op.has(3) else np.zeros(1, np.float32)
     if threshold is not None and threshold.size != 1:
         raise Unwritable(f"{threshold.size} thresholds where it reads 1")
     if threshold is None:
-        return op.maximum(op.mul(op.reshape(op.input(3), ()), 1 + 2.0**-23), float(np.finfo(np.float32).tiny))
-    return op.const(np.asarray(np.nextafter(np.float32(threshold.reshape(-1)[0]), np.float32(2))))
+        overlap = op.maximum(op.mul(op.reshape(op.input(3), ()), 1 + 2.0**-23), float(limits.tiny))
+    else:
+        overlap = op.const(np.asarray(np.nextafter(np.float32(threshold.reshape(-1)[0]), np.float32(2))))
+    score = op.reshape(op.input(4), ()) if op.has(4) else op.const(np.asarray(np.float32(limits.min)))
+    return [largest, overlap, score]
 
 
 def _selected(
