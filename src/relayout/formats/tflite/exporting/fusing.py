@@ -75,7 +75,6 @@ class _Fusion:
         self.followers = {  # tensor -> the last operator that has it as its first operand
             tensor: operator for operator in draft.operators for tensor in operator.inputs[:1] if tensor is not None
         }
-        self.unique = draft.unique
         self.rows_of: dict[DraftTensor, DraftTensor] = {}
         self.removed: set[DraftOperator] = set()
         self.changed: dict[DraftTensor, None] = {}
@@ -152,7 +151,7 @@ class _Fusion:
         if len(constant.dims) == 1:
             return constant
         if constant not in self.rows_of:
-            name = self.unique(f"{constant.name}/row")
+            name = self.draft.unique(f"{constant.name}/row")
             self.rows_of[constant] = DraftTensor(name, constant.type, constant.dims[-1:], constant.data)
         return self.rows_of[constant]
 
@@ -162,9 +161,8 @@ class _Fusion:
         producer = None if tensor is None else self.producers.get(tensor)
         if tensor is None or producer is None or producer.name != "STRIDED_SLICE" or self.readers.get(tensor) != 1:
             return
-        if producer.options.get("shrink_axis_mask") or any(
-            each is None or each.array is None for each in producer.inputs[1:]
-        ):
+        is_known = all(each is not None and each.array is not None for each in producer.inputs[1:])
+        if producer.options.get("shrink_axis_mask") or not is_known:
             return
         masked, ended = (producer.options.get(name, 0) for name in ("begin_mask", "end_mask"))
         places = [axis for axis, dim in enumerate(tensor.dims) if dim == 1 and not masked >> axis & 1]
@@ -184,14 +182,9 @@ class _Fusion:
         flat = operator.inputs[0]
         before = None if flat is None else self.producers.get(flat)
         source = None if before is None or before.name != "RESHAPE" else before.inputs[0]
-        if before is None or source is None or flat is None:
+        if before is None or source is None or flat is None or self.readers[flat] != 1 or not source.is_static:
             return
-        if (
-            self.readers[flat] != 1
-            or not source.is_static
-            or not 3 <= len(source.dims) <= LARGEST_RANK
-            or source.dims[-1:] != flat.dims[-1:]
-        ):
+        if not 3 <= len(source.dims) <= LARGEST_RANK or source.dims[-1:] != flat.dims[-1:]:
             return
         *path, after = self._along(operator)
         (result,) = path[-1].outputs if path else (flat,)

@@ -32,6 +32,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     misfit_of,
 )
 from relayout.graph.source_names import Names
+from relayout.graph.subgraphs import bodies
 
 MOST_BYTES = 1 << 14
 """Bytes of the weights of a joint state: beyond, its products with zeros take longer than operators."""
@@ -84,14 +85,8 @@ def _recurrences(graph: ir.Graph) -> Iterator[tuple[ir.Node, int]]:
     """Yield recurrent nodes, each with how many of them wait for each other before it: none waits for one as deep."""
     depths, deepest = dict[ir.Value, int](), 0
     for node in graph:
-        has_bodies = any(
-            each.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for each in node.attributes.values()
-        )
-        depth = (
-            deepest
-            if has_bodies
-            else max((depths.get(value, 0) for value in node.inputs if value is not None), default=0)
-        )
+        before = [depths.get(value, 0) for value in node.inputs if value is not None]
+        depth = deepest if bodies(node) else max(before, default=0)
         if is_recurrent(node):
             yield node, depth
             depth += 1
@@ -104,15 +99,9 @@ def _runs_of(node: ir.Node) -> list[Run]:
     x, has_others = node.inputs[SEQUENCE], any(value is not None for value in node.inputs[LENGTHS:])
     has_numbers = "activation_alpha" in node.attributes or "activation_beta" in node.attributes
     is_batch_first = node.attributes.get_int("layout", 0) == 1
-    if (
-        misfit_of(node)
-        or not node.meta[STEPS]
-        or has_others
-        or has_numbers
-        or is_batch_first
-        or x is None
-        or x.shape is None
-    ):
+    if misfit_of(node) or not node.meta[STEPS] or has_others or has_numbers:
+        return []
+    if is_batch_first or x is None or x.shape is None:
         return []
     kernel, recurrent = _constant(node, KERNEL), _constant(node, RECURRENT)
     if kernel is None or recurrent is None or not isinstance(x.shape[0], int) or x.shape[0] < 2:

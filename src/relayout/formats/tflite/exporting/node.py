@@ -96,18 +96,10 @@ class NodeExport(NodeReading, BuiltinBuilder):
     def __init__(self, graph: GraphExport, node: ir.Node, *, quantized: bool = False) -> None:
         super().__init__(graph.draft, (node.outputs[0].name if node.outputs else "") or node.name or node.op_type)
         self.graph, self.node, self.quantized = graph, node, quantized
+        self.op_type = node.op_type
+        self.version = graph.version  # of ONNX's operators that the model imports
 
     # What the node says.
-
-    @property
-    def op_type(self) -> str:
-        """The operator's name."""
-        return self.node.op_type
-
-    @property
-    def version(self) -> int:
-        """The version of ONNX's operators that the model imports."""
-        return self.graph.version
 
     @property
     def layouts(self) -> tuple[str, str]:
@@ -138,10 +130,6 @@ class NodeExport(NodeReading, BuiltinBuilder):
     def axis(self, default: int = 0) -> int:
         """Return the attribute that counts the first operand's axes, counted from the front."""
         return self.integer("axis", default) % max(self.rank(), 1)
-
-    def type(self, slot: int = 0) -> TensorType:
-        """Return the element type of an operand in the file."""
-        return self.input(slot).type
 
     def stored_type(self, slot: int = 0) -> TensorType:
         """Return the element type that an output has in the model: half precision is single inside of the file."""

@@ -98,8 +98,12 @@ class UnitResults:
     def _integer_result(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
         """Return the integers that a unit's kernel gives: those of its QuantizeLinear, or some before a QUANTIZE."""
         source = value if unit.activation is None or value in unit.quantize else unit.activation.outputs[0]
-        if source not in unit.quantize:
-            return self._unread(unit, value)
+        if source not in unit.quantize:  # nobody reads it: it means what other results of the operator do
+            if value not in self.unread:
+                like = self._integer_result(unit, next(each for each in unit.node.outputs if each in unit.quantize))
+                kind, meaning = like.type, like.quantization
+                self.unread[value] = self.draft.tensor(f"{value.name}", kind, tensor_dims(value), meaning)
+            return self.unread[value]
         quantize = unit.quantize[source][0]
         target = quantize.outputs[0]
         if target not in self.integers.by_value:
@@ -116,14 +120,6 @@ class UnitResults:
                 self.integers.by_value[each.outputs[0]] = made
                 self.integers.tensors[each.outputs[0]] = made
         return self.integers.by_value[target]
-
-    def _unread(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
-        """Return integers that nobody reads, of an operator that gives others, too: they mean what these mean."""
-        if value not in self.unread:
-            read = next(each for each in unit.node.outputs if each in unit.quantize)
-            like = self._integer_result(unit, read)
-            self.unread[value] = self.draft.tensor(f"{value.name}", like.type, tensor_dims(value), like.quantization)
-        return self.unread[value]
 
 
 # The real numbers that a DequantizeLinear makes of integers, where no kernel reads the integers themselves.

@@ -117,8 +117,8 @@ def matmul_nbits(op: NodeExport) -> None:
     """FULLY_CONNECTED by the real numbers that DEQUANTIZE makes of the weights, which stay integers in the file."""
     if op.has(ORDER):
         raise Unwritable("weights whose columns have groups of their own")
-    if op.type() != TensorType.FLOAT32 or not op.dims():
-        raise Unwritable(f"a product of {op.type().name}")
+    if op.input().type != TensorType.FLOAT32 or not op.dims():
+        raise Unwritable(f"a product of {op.input().type.name}")
     weights = _weights(op)
     operand = op.input()
     if len(operand.dims) == 1:

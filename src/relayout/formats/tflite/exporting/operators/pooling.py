@@ -256,7 +256,11 @@ def average_pool(op: NodeExport) -> None:
         op.give(_pooled(op, "AVERAGE_POOL_2D", window.bordered(op, image, 0.0), window, op.out_dims()))
         return
     if _covers_all(op, window) and not op.quantized:
-        _mean(op, image, window, _factors(op, window, counted))
+        # The mean of what the one window holds: a border of thousands of zeros is not written.
+        held = float(np.prod(known(window.extents, BORDER))) / float(np.prod(window.sizes))
+        share = float(_factors(op, window, counted).reshape(-1)[0]) * held
+        mean = op.reduce("MEAN", image, range(1, op.rank() - 1), keep=True)
+        op.give(mean if abs(share - 1.0) < 1e-9 else op.mul(mean, share))
         return
     is_plain = counted and not op.integer("ceil_mode")
     if not is_plain and not all_known((*window.extents, *window.results)):
@@ -296,18 +300,8 @@ def _covers_all(op: NodeExport, window: Window) -> bool:
     """Return whether the one window of every axis holds the whole axis, as that of a pool that is meant as a mean."""
     if window.results != (1,) * len(window.sizes) or not all_known(window.extents):
         return False
-    begins = [before for before, _ in window.border]
-    return all(
-        size - begin >= extent
-        for size, begin, extent in zip(window.sizes, begins, known(window.extents, BORDER), strict=True)
-    )
-
-
-def _mean(op: NodeExport, image: DraftTensor, window: Window, factors: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-    """Write a pool of one window as the mean of what it holds: a border of thousands of zeros is not written."""
-    share = float(factors.reshape(-1)[0]) * float(np.prod(known(window.extents, BORDER))) / float(np.prod(window.sizes))
-    mean = op.reduce("MEAN", image, range(1, op.rank() - 1), keep=True)
-    op.give(mean if abs(share - 1.0) < 1e-9 else op.mul(mean, share))
+    rows = zip(window.sizes, window.border, known(window.extents), strict=True)
+    return all(size - before >= extent for size, (before, _), extent in rows)
 
 
 def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, np.dtype[np.float64]]:

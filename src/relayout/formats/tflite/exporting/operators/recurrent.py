@@ -24,7 +24,13 @@ from relayout.formats.tflite.exporting.operators.recurrent_loop import (
     time_axis,
     write_loop,
 )
-from relayout.formats.tflite.exporting.operators.sequence_lstm import has_kernel, select_rows, write_sequence_lstm
+from relayout.formats.tflite.exporting.operators.sequence_lstm import (
+    has_kernel,
+    is_backward,
+    reversed_steps,
+    select_rows,
+    write_sequence_lstm,
+)
 from relayout.formats.tflite.exporting.recurrent_operands import (
     BIAS,
     GATES,
@@ -220,10 +226,10 @@ def _is_looped(op: NodeExport) -> bool:
 
 
 def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cell) -> Results:
-    backwards = number == 1 or op.text("direction", "forward") == "reverse"
+    backwards = is_backward(op, number)
     lengths = op.cast(op.input(LENGTHS), TensorType.INT32) if op.has(LENGTHS) else None
     if backwards:
-        sequence = _reversed(op, sequence, lengths)
+        sequence = reversed_steps(op, sequence, lengths)
     direction = _direction(op, number)
     inputs = _inputs(op, sequence, direction)
     states = [
@@ -238,7 +244,7 @@ def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cel
             result, states = _step(direction, cell, rows, states, lengths, place)
             results.append(result)
         every = op.stack(results, time_axis(op)) if results and op.gives(0) else None
-    return (_reversed(op, every, lengths) if backwards and every is not None else every), states
+    return (reversed_steps(op, every, lengths) if backwards and every is not None else every), states
 
 
 def _step(
@@ -256,13 +262,6 @@ def _step(
     runs = op.compare("GREATER", op.reshape(lengths, (rows[0].dims[0], 1)), place)
     kept = [op.select(runs, new, old) for new, old in zip(after, states, strict=True)]
     return op.select(runs, after[0], 0.0), kept
-
-
-def _reversed(op: NodeExport, sequence: DraftTensor, lengths: DraftTensor | None) -> DraftTensor:
-    time = time_axis(op)
-    if lengths is None:
-        return op.emit("REVERSE_V2", [sequence, op.ints([time])], sequence.dims)
-    return op.emit("REVERSE_SEQUENCE", [sequence, lengths], sequence.dims, seq_dim=time, batch_dim=1 - time)
 
 
 def _bytes(op: NodeExport, slot: int) -> RoundedWeights | None:

@@ -213,7 +213,7 @@ def has_kernel(op: NodeExport) -> bool:
     if not has_batch and input_with(op, batch) is not None:  # it begins with zeros or with inputs of the file
         states = [slot for slot in (HIDDEN, MEMORY) if op.has(slot) and not _is_zero(op.constant(slot))]
         has_batch = all(op.input(slot) in op.draft.inputs for slot in states)
-    return has_extents and has_batch and has_activations(op.node) and op.type(0) == TensorType.FLOAT32
+    return has_extents and has_batch and has_activations(op.node) and op.input(0).type == TensorType.FLOAT32
 
 
 def input_with(op: NodeExport, extent: int | str) -> DraftTensor | None:
@@ -240,7 +240,7 @@ def write_sequence_lstm(op: NodeExport) -> None:
     runs = [_one_direction(op, number, states[number]) for number in range(count)]
     if op.gives(0):
         axis = 2 if op.integer("layout") else 1
-        every = [_reversed(op, y) if _is_backward(op, number) else y for number, y in enumerate(runs)]
+        every = [reversed_steps(op, y) if is_backward(op, number) else y for number, y in enumerate(runs)]
         op.give(op.stack(every, axis), 0)
     lasts = [_last(op, y) for y in runs] if op.gives(1) or op.gives(2) else []
     for slot in (1, 2):
@@ -310,13 +310,14 @@ def _is_zero(array: NDArray[Any] | None) -> bool:
     return array is not None and not array.any()
 
 
-def _is_backward(op: NodeExport, number: int) -> bool:
+def is_backward(op: NodeExport, number: int) -> bool:
+    """Return whether a direction of a recurrent node reads the last step first."""
     return number == 1 or op.text("direction", "forward") == "reverse"
 
 
 def _one_direction(op: NodeExport, number: int, states: Sequence[DraftTensor]) -> DraftTensor:
     """Return what one direction gives at each step, in the order in which it runs."""
-    x = _reversed(op, op.input(0)) if _is_backward(op, number) else op.input(0)
+    x = reversed_steps(op, op.input(0)) if is_backward(op, number) else op.input(0)
     return op.emit(
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
         [x, *_parameters(op, number), None, None, *states, None, None, None, None],
@@ -326,8 +327,12 @@ def _one_direction(op: NodeExport, number: int, states: Sequence[DraftTensor]) -
     )
 
 
-def _reversed(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
-    return op.emit("REVERSE_V2", [tensor, op.ints([time_axis(op)])], tensor.dims)
+def reversed_steps(op: NodeExport, sequence: DraftTensor, lengths: DraftTensor | None = None) -> DraftTensor:
+    """Return sequences with their steps in the opposite order; None: all are as long as the axis of time."""
+    time = time_axis(op)
+    if lengths is None:
+        return op.emit("REVERSE_V2", [sequence, op.ints([time])], sequence.dims)
+    return op.emit("REVERSE_SEQUENCE", [sequence, lengths], sequence.dims, seq_dim=time, batch_dim=1 - time)
 
 
 def _last(op: NodeExport, y: DraftTensor) -> DraftTensor:
