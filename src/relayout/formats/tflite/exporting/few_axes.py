@@ -161,11 +161,7 @@ def _on_groups(
             rows[1] = np.array([dim if isinstance(dim, int) else -1 for dim in results[0]], rows[1].dtype)
         operands[1 : 1 + len(rows)] = map(op.const, rows)
     if name == "STRIDED_SLICE":
-        for mask in MASKS:
-            bits = int(options.get(mask) or 0)
-            options[mask] = sum(1 << place for place in own if bits >> groups[place][0] & 1)
-        # An open extent has no number, and ends where it ends.
-        options["end_mask"] |= sum(1 << place for place, dim in enumerate(data.dims) if isinstance(dim, str))
+        options |= _masks(options, own, groups, data.dims)
     if name in REDUCTIONS:
         options["keep_dims"] = True
     tensors = [
@@ -174,6 +170,18 @@ def _on_groups(
     ]
     op.draft.add(name, operands, tensors, **options)
     return tensors
+
+
+def _masks(
+    options: Mapping[str, Any], own: Sequence[int], groups: Sequence[Sequence[int]], dims: Dims
+) -> dict[str, int]:
+    """Return the masks of a STRIDED_SLICE on groups of axes; an open extent has no number, and ends where it ends."""
+    masks = {}
+    for mask in MASKS:
+        bits = int(options.get(mask) or 0)
+        masks[mask] = sum(1 << place for place in own if bits >> groups[place][0] & 1)
+    masks["end_mask"] |= sum(1 << place for place, dim in enumerate(dims) if isinstance(dim, str))
+    return masks
 
 
 def _rows(

@@ -287,10 +287,7 @@ def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     for name, attribute in schema.attributes.items():
         if name not in node.attributes and attribute.default_value.type:
             node.attributes[name] = ir.serde.deserialize_attribute(attribute.default_value)
-    queries = node.inputs[0] if (domain, node.op_type) == ("", "Attention") else None
-    if queries is not None and queries.shape is not None and len(queries.shape) == 4:
-        for name in ("q_num_heads", "kv_num_heads"):  # heads that are an axis: they count where they are packed alone
-            node.attributes.pop(name, None)
+    _forget_heads(node)
     proto = onnx.FunctionProto()
     if schema.has_function:
         proto.CopyFrom(schema.function_body)
@@ -303,6 +300,14 @@ def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
         proto.opset_import.append(onnx.helper.make_opsetid("", model.opset_imports.get("", 1)))
     _complete_outputs(proto)
     return ir.serde.deserialize_function(proto) if proto.node else None
+
+
+def _forget_heads(node: ir.Node) -> None:
+    """Let an Attention whose heads are an axis say no number of heads: it counts where they are packed alone."""
+    queries = node.inputs[0] if node.op_type == "Attention" and not node.domain else None
+    if queries is not None and queries.shape is not None and len(queries.shape) == 4:
+        for name in ("q_num_heads", "kv_num_heads"):
+            node.attributes.pop(name, None)
 
 
 def _complete_outputs(proto: onnx.FunctionProto) -> None:

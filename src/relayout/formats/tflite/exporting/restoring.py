@@ -10,7 +10,7 @@ Transposes between both are views, as all Transposes are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import numpy as np
@@ -193,8 +193,7 @@ class _Restoring:
         if not given or len(places) != len(given) or len(self._given_outside()) != len(given):
             return False
         read = list(dict.fromkeys(self._read()))
-        follows = self.values.follows_from_constants
-        if not all(tensor_in(value, operands) is not None or follows(value) for value in read):
+        if not all(self._is_known(value, operands) for value in read):
             return False
         inputs = self._operands(read)
         builtin = None if inputs is None else self._as_here(inputs)
@@ -205,6 +204,10 @@ class _Restoring:
             return False
         self._replace(results)
         return True
+
+    def _is_known(self, value: ir.Value, names: Collection[str]) -> bool:
+        """Return whether a value is an operand, or follows from constants."""
+        return tensor_in(value, names) is not None or self.values.follows_from_constants(value)
 
     def _results(
         self, builtin: Builtin, inputs: Sequence[ir.Value | None], places: Mapping[str, ir.Value]

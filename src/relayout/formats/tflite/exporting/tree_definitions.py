@@ -241,6 +241,21 @@ def numbers_of(body: DefinitionBody, name: str) -> NDArray[np.float32]:
     return body.floats(name) if tensor is None else tensor.numpy().astype(np.float32).reshape(-1)
 
 
+def _said(body: DefinitionBody, kind: str, targets: int, first: int) -> dict[tuple[int, int], NDArray[np.float32]]:
+    """Return tree and node of leaves -> their weights, for each target; NaN where they say nothing of one."""
+    places, ids, of_trees = (body.integers(f"{kind}_{name}") for name in ("nodeids", "ids", "treeids"))
+    weights = numbers_of(body, f"{kind}_weights")
+    if not len(places) == len(ids) == len(of_trees) == weights.size or targets < 1:
+        raise Undefined
+    said: dict[tuple[int, int], NDArray[np.float32]] = {}
+    for tree, place, target, weight in zip(of_trees, places, ids, weights, strict=True):
+        row = said.setdefault((tree, place), np.full(targets, np.nan, np.float32))
+        if not 0 <= target - first < targets or not np.isnan(row[target - first]):  # kernels add some of them up
+            raise Undefined
+        row[target - first] = weight
+    return said
+
+
 def trees_of(
     body: DefinitionBody,  # of a TreeEnsembleClassifier or a TreeEnsembleRegressor
     kind: str,  # `class` or `target`: what names of attributes begin with
@@ -259,17 +274,7 @@ def trees_of(
     keys = list(zip(of_nodes, nodes, strict=False))
     if {len(each) for each in lists} != {len(nodes)} or len({*keys}) < len(nodes) or not nodes:
         raise Undefined
-    places, ids, of_trees = (ints(f"{kind}_{name}") for name in ("nodeids", "ids", "treeids"))
-    weights = numbers_of(body, f"{kind}_weights")
-    if not len(places) == len(ids) == len(of_trees) == weights.size or targets < 1:
-        raise Undefined
-    said: dict[tuple[int, int], NDArray[np.float32]] = {}
-    for key, target, weight in zip(zip(of_trees, places, strict=True), ids, weights, strict=True):
-        row = said.setdefault(key, np.full(targets, np.nan, np.float32))
-        if not 0 <= target - first < targets or not np.isnan(row[target - first]):  # kernels add some of them up
-            raise Undefined
-        row[target - first] = weight
-    trees = Trees(targets, modes)
+    said, trees = _said(body, kind, targets, first), Trees(targets, modes)
     numbers: dict[tuple[int, int], int] = {}
     slots: dict[tuple[int, int], list[Any]] = {}
     for key, mode, feature, value, track in zip(keys, modes, features, values, tracks, strict=True):
@@ -370,6 +375,23 @@ def _of_one_score(
     body.give(both if transform == "SOFTMAX" and not target else transformed(body, both, transform), 1)
 
 
+def _are_places(numbers: Sequence[int], count: int) -> bool:
+    return all(0 <= number < count for number in numbers)
+
+
+def _children(body: DefinitionBody, nodes: int, leaves: int) -> list[list[tuple[int, int]]]:
+    """Return where a comparison holds, and where not: for each node a place, and whether it is a leaf's."""
+    sides = []
+    for side in ("true", "false"):
+        places, kinds = (body.integers(f"nodes_{side}{name}") for name in ("nodeids", "leafs"))
+        if not len(places) == len(kinds) == nodes:
+            raise Undefined
+        sides.append(list(zip(places, kinds, strict=True)))
+    if not all(0 <= place < (leaves if is_leaf else nodes) for place, is_leaf in chain(*sides)):
+        raise Undefined
+    return sides
+
+
 def _ensemble_trees(body: DefinitionBody, targets: int) -> Trees:
     """Return the trees of a TreeEnsemble, whose attributes list nodes and leaves."""
     ints, tensor = body.integers, body.node.attributes.get_tensor
@@ -378,20 +400,14 @@ def _ensemble_trees(body: DefinitionBody, targets: int) -> Trees:
         raise Undefined
     features, leaf_targets, roots = (ints(name) for name in ("nodes_featureids", "leaf_targetids", "tree_roots"))
     tracks = ints("nodes_missing_value_tracks_true") or [0] * len(features)
-    pairs = [(ints(f"nodes_{side}nodeids"), ints(f"nodes_{side}leafs")) for side in ("true", "false")]
-    lists: Sequence[Any] = (splits.numpy(), modes.numpy(), tracks, *pairs[0], *pairs[1])
-    leaf_weights = weights.numpy().astype(np.float32)
-    if {len(each) for each in lists} != {len(features)} or leaf_weights.shape != (len(leaf_targets),):
-        raise Undefined
-    # where the comparison holds, and where not: for each node a place, and whether it is a leaf's
-    children, numbers = [list(zip(*pair, strict=True)) for pair in pairs], modes.numpy().tolist()
-    places = [
-        *((place, len(leaf_targets if is_leaf else features)) for place, is_leaf in chain(*children)),
-        *((root, len(features)) for root in roots),
-        *((target, targets) for target in leaf_targets),
-        *((number, len(MODES)) for number in numbers),
-    ]
-    if not all(0 <= place < count for place, count in places):
+    children = _children(body, len(features), len(leaf_targets))
+    leaf_weights, numbers = weights.numpy().astype(np.float32), modes.numpy().tolist()
+    fits = (
+        len(splits.numpy()) == len(numbers) == len(tracks) == len(features),
+        leaf_weights.shape == (len(leaf_targets),),
+        *(_are_places(*each) for each in ((leaf_targets, targets), (roots, len(features)), (numbers, len(MODES)))),
+    )
+    if not all(fits):
         raise Undefined
     members = _members(numbers, splits.numpy(), tensor("membership_values", None))
     trees = Trees(targets, [MODES[number] for number in numbers])

@@ -153,10 +153,7 @@ class _Loop:
             kind, dims = kinds[place]
             joined: Dims = (f"?{op.name}", *(() if value in self.open else tensor_dims(value)))
             if place < self.first + self.states:
-                after = tensor_dims(value)
-                if len(dims) != len(after):
-                    raise Unwritable("a state of a Loop has another rank after a round")
-                joined = tuple(a if a == b else f"?{axis}" for axis, (a, b) in enumerate(zip(dims, after, strict=True)))
+                joined = _joined(dims, tensor_dims(value))
                 self.grows |= joined != dims
             kinds[place] = (kind, joined)
         if self.grows:
@@ -224,3 +221,10 @@ class _Loop:
         use_few_axes(draft, begin)
         draft.outputs = body.distinct([*outputs, *inputs[len(outputs) :]], is_round=True)
         return draft
+
+
+def _joined(before: Dims, after: Dims) -> Dims:
+    """Return the extents of a state: those that stay as they are."""
+    if len(before) != len(after):
+        raise Unwritable("a state of a Loop has another rank after a round")
+    return tuple(a if a == b else f"?{place}" for place, (a, b) in enumerate(zip(before, after, strict=True)))
