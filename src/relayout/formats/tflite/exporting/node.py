@@ -195,3 +195,11 @@ class NodeExport(NodeReading, BuiltinBuilder):
     def give(self, tensor: DraftTensor, slot: int = 0) -> None:
         """Let a tensor that is there already be one of the node's outputs."""
         self.graph.alias(self, slot, tensor)
+
+    def give_new(self, tensor: DraftTensor) -> None:
+        """Let what was computed be the node's output, with the extents that are known of that."""
+        dims = self.out_dims()
+        if tensor.data is None and tensor not in self.inputs() and len(tensor.dims) == len(dims):
+            rows = zip(tensor.dims, dims, strict=True)
+            tensor.dims = tuple(stated if isinstance(stated, int) else dim for dim, stated in rows)
+        self.give(tensor)

@@ -167,7 +167,7 @@ FORMULAS: Mapping[str, Formula] = {
 
 @each_exporter(FORMULAS, "{.summary}")
 def _by_formula(op: NodeExport, formula: Formula) -> None:
-    op.give(formula.compute(op, op.input(0)))
+    op.give_new(formula.compute(op, op.input(0)))
 
 
 @each_exporter({"Sinh": "SUB"}, "Half the difference of EXP of the operand and of its negation.")
@@ -252,7 +252,7 @@ def gelu(op: NodeExport) -> None:
     """GELU; QuickGelu as a product with LOGISTIC."""
     operand = op.input(0)
     if op.op_type == "QuickGelu":
-        op.give(_gated(op, operand, op.number("alpha", 1.702)))
+        op.give_new(_gated(op, operand, op.number("alpha", 1.702)))
         return
     if op.op_type == "FastGelu" and op.has(1):
         operand = op.add(operand, op.input(1))
@@ -317,7 +317,7 @@ def div(op: NodeExport) -> None:
         op.result("DIV", [first, second])
     elif is_extent(op.value(0)) and is_extent(op.value(1)):
         inner = op.div(op.cast(first, TensorType.INT32), op.cast(second, TensorType.INT32))
-        op.give(op.cast(inner, TensorType.INT64))
+        op.give_new(op.cast(inner, TensorType.INT64))
     else:
         op.give(_quotient(op, first, second))
 

@@ -330,7 +330,7 @@ def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, n
 @each_exporter({"GlobalAveragePool": "MEAN", "GlobalMaxPool": "REDUCE_MAX"}, "{} over the axes of space.")
 def _over_space(op: NodeExport, builtin: str) -> None:
     op.require_channels_last()
-    op.give(op.reduce(builtin, op.input(0), range(1, op.rank() - 1), keep=True))
+    op.give_new(op.reduce(builtin, op.input(0), range(1, op.rank() - 1), keep=True))
 
 
 @exporter("LpPool")

@@ -217,7 +217,7 @@ def _over_axes(op: NodeExport, operand: DraftTensor, over: Sequence[int], *, log
     centered = op.sub(operand, op.reduce("REDUCE_MAX", operand, over, keep=True))
     powers = op.each("EXP", centered)
     total = op.reduce("SUM", powers, over, keep=True)
-    op.give(op.sub(centered, op.each("LOG", total)) if log else op.div(powers, total))
+    op.give_new(op.sub(centered, op.each("LOG", total)) if log else op.div(powers, total))
 
 
 @exporter("LayerNormalization")
@@ -337,4 +337,4 @@ def lp_normalization(op: NodeExport) -> None:
     operand, squared = op.input(0), op.integer("p", 2) == 2
     total = op.reduce("SUM", op.each("SQUARE" if squared else "ABS", operand), [op.axis(-1)], keep=True)
     norm = op.each("SQRT", total) if squared else total
-    op.give(op.div(operand, op.select(op.compare("EQUAL", norm, 0.0), 1.0, norm)))
+    op.give_new(op.div(operand, op.select(op.compare("EQUAL", norm, 0.0), 1.0, norm)))
