@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from relayout.listed_modules import load_all, modules_by_domain, with_line
 
 if TYPE_CHECKING:
+    from relayout.formats.tflite.exporting.draft import DraftTensor
     from relayout.formats.tflite.exporting.node import NodeExport
 
 FAMILIES = "relayout.formats.tflite.exporting.operators"
@@ -95,6 +96,23 @@ def each_exporter(
         return function
 
     return register
+
+
+class Formula(NamedTuple):
+    """What computes an operator by the builder's methods."""
+
+    summary: str  # the line in the table of operators
+    compute: Callable[["NodeExport", "DraftTensor"], "DraftTensor"]  # the node and its first operand -> the result
+
+
+def formulas(rows: Mapping[str, Formula], domain: str = "") -> None:
+    """Register operators by their formulas."""
+
+    def write(op: "NodeExport", compute: Callable[..., "DraftTensor"]) -> None:
+        op.give_new(compute(op, op.input(0)))
+
+    for name, (summary, compute) in rows.items():
+        exporter(name, domain=domain)(with_line(write, summary, compute))
 
 
 def is_written(key: Key) -> bool:

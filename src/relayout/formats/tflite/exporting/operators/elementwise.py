@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial, reduce
-from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -16,15 +15,8 @@ from relayout.formats.tflite.exporting.builder import stretched
 from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor, known
 from relayout.formats.tflite.exporting.kernel_types import stored_type
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.registry import Unwritable, each_exporter, exporter
+from relayout.formats.tflite.exporting.registry import Formula, Unwritable, each_exporter, exporter, formulas
 from relayout.formats.tflite.same_operators import ARITHMETIC, COMPARISONS, LOGICAL, UNARY
-
-
-class Formula(NamedTuple):
-    """What an operator of one operand is computed by."""
-
-    summary: str  # the line in the table of operators
-    compute: Callable[[NodeExport, DraftTensor], DraftTensor]  # the node and its operand -> the result
 
 
 def _cosine(op: NodeExport, x: DraftTensor) -> DraftTensor:
@@ -113,7 +105,7 @@ def _shrink(op: NodeExport, x: DraftTensor) -> DraftTensor:
     return op.cast(op.select(op.compare("LESS", number, -limit), op.add(number, bias), inner), x.type)
 
 
-FORMULAS: Mapping[str, Formula] = {
+FORMULAS = {
     "Abs": Formula(
         "ABS; of 64 bits MAXIMUM of the operand and its negation, unsigned integers as they are.", _absolute
     ),
@@ -165,9 +157,7 @@ FORMULAS: Mapping[str, Formula] = {
 }
 
 
-@each_exporter(FORMULAS, "{.summary}")
-def _by_formula(op: NodeExport, formula: Formula) -> None:
-    op.give_new(formula.compute(op, op.input(0)))
+formulas(FORMULAS)
 
 
 @each_exporter({"Sinh": "SUB"}, "Half the difference of EXP of the operand and of its negation.")
@@ -490,18 +480,6 @@ def _whole(op: NodeExport, halves: DraftTensor, kind: TensorType) -> DraftTensor
     return op.emit("BITCAST", [halves], halves.dims[:-1], kind)
 
 
-@exporter("BitwiseAnd")
-def bitwise_and(op: NodeExport) -> None:
-    """STABLEHLO_AND."""
-    op.give(op.each("STABLEHLO_AND", *_alike(op, op.input(0), op.input(1))))
-
-
-@exporter("BitwiseXor")
-def bitwise_xor(op: NodeExport) -> None:
-    """BITWISE_XOR; of 64 bits by halves."""
-    op.give(_xor(op, op.input(0), op.input(1)))
-
-
 def _xor(op: NodeExport, first: DraftTensor, second: DraftTensor) -> DraftTensor:
     if first.type not in WIDE:
         return op.each("BITWISE_XOR", first, second)
@@ -509,24 +487,25 @@ def _xor(op: NodeExport, first: DraftTensor, second: DraftTensor) -> DraftTensor
     return _whole(op, op.each("BITWISE_XOR", _halves(op, first), _halves(op, second)), first.type)
 
 
-@exporter("BitwiseOr")
-def bitwise_or(op: NodeExport) -> None:
-    """BITWISE_XOR of both and of what they have in common."""
-    first, second = _alike(op, op.input(0), op.input(1))
-    op.give(_xor(op, _xor(op, first, second), op.each("STABLEHLO_AND", first, second)))
+def _or(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    first, second = _alike(op, x, op.input(1))
+    return _xor(op, _xor(op, first, second), op.each("STABLEHLO_AND", first, second))
 
 
-@exporter("BitwiseNot")
-def bitwise_not(op: NodeExport) -> None:
-    """BITWISE_XOR with all bits."""
-    operand = op.input(0)
-    numpy_type = np.dtype(operand.type.name.lower())
-    ones = op.const(np.array(-1 if numpy_type.kind == "i" else np.iinfo(numpy_type).max, numpy_type))
-    if operand.type in WIDE:
-        halves = op.each("BITWISE_XOR", _halves(op, operand), -1)
-        op.give(_whole(op, halves, operand.type))
-        return
-    op.give(op.each("BITWISE_XOR", operand, ones))
+def _not(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    if x.type in WIDE:
+        return _whole(op, op.each("BITWISE_XOR", _halves(op, x), -1), x.type)
+    kind = np.dtype(x.type.name.lower())
+    return op.each("BITWISE_XOR", x, op.const(np.array(-1 if kind.kind == "i" else np.iinfo(kind).max, kind)))
+
+
+BITWISE = {
+    "BitwiseAnd": Formula("STABLEHLO_AND.", lambda op, x: op.each("STABLEHLO_AND", *_alike(op, x, op.input(1)))),
+    "BitwiseNot": Formula("BITWISE_XOR with all bits.", _not),
+    "BitwiseOr": Formula("BITWISE_XOR of both and of what they have in common.", _or),
+    "BitwiseXor": Formula("BITWISE_XOR; of 64 bits by halves.", lambda op, x: _xor(op, x, op.input(1))),
+}
+formulas(BITWISE)
 
 
 @exporter("BitShift")

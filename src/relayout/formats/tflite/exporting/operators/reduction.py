@@ -10,7 +10,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.registry import Unwritable, each_exporter, exporter
+from relayout.formats.tflite.exporting.registry import Formula, Unwritable, each_exporter, exporter, formulas
 from relayout.formats.tflite.same_operators import EXTREMES, REDUCTIONS
 
 
@@ -50,35 +50,20 @@ def _reduce(op: NodeExport, builtin: str) -> None:
     op.result(builtin, [operand, reduced.tensor(op)], keep_dims=reduced.keep)
 
 
-def _sum(op: NodeExport, tensor: DraftTensor, reduced: Reduced) -> DraftTensor:
+def _sum(op: NodeExport, tensor: DraftTensor, reduced: Reduced | None = None) -> DraftTensor:
+    reduced = reduced or Reduced(op)
     if reduced.is_noop:
         return tensor
     return op.emit("SUM", [tensor, reduced.tensor(op)], reduced.dims(op), keep_dims=reduced.keep)
 
 
-@exporter("ReduceL1")
-def reduce_l1(op: NodeExport) -> None:
-    """SUM of ABS."""
-    op.give(_sum(op, op.each("ABS", op.input(0)), Reduced(op)))
-
-
-@exporter("ReduceL2")
-def reduce_l2(op: NodeExport) -> None:
-    """SQRT of SUM of SQUARE."""
-    op.result("SQRT", [_sum(op, op.each("SQUARE", op.input(0)), Reduced(op))])
-
-
-@exporter("ReduceSumSquare")
-def reduce_sum_square(op: NodeExport) -> None:
-    """SUM of SQUARE."""
-    operand = op.input(0)
-    op.give(_sum(op, op.mul(operand, operand), Reduced(op)))
-
-
-@exporter("ReduceLogSum")
-def reduce_log_sum(op: NodeExport) -> None:
-    """LOG of SUM."""
-    op.result("LOG", [_sum(op, op.input(0), Reduced(op))])
+SUMS = {
+    "ReduceL1": Formula("SUM of ABS.", lambda op, x: _sum(op, op.each("ABS", x))),
+    "ReduceL2": Formula("SQRT of SUM of SQUARE.", lambda op, x: op.each("SQRT", _sum(op, op.each("SQUARE", x)))),
+    "ReduceLogSum": Formula("LOG of SUM.", lambda op, x: op.each("LOG", _sum(op, x))),
+    "ReduceSumSquare": Formula("SUM of SQUARE.", lambda op, x: _sum(op, op.mul(x, x))),
+}
+formulas(SUMS)
 
 
 @exporter("ReduceLogSumExp")

@@ -310,10 +310,7 @@ def resize(op: NodeExport) -> None:
             result = resized_along(factors, result, axis, mode, coordinates, rounding, stays)
             continue
         extent, count = known((operand.dims[axis], dims[axis]))
-        if mode == "nearest":
-            result = op.gather(result, op.ints(nearest_places(extent, count, scale, coordinates, rounding)), axis)
-        else:
-            result = _along(op, result, axis, places(extent, count, scale, coordinates), scale, mode)
+        result = _along(op, result, axis, places(extent, count, scale, coordinates), scale, mode)
     op.give(result)
 
 
@@ -341,9 +338,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
             raise Unwritable("a region with as many places as the image: some runtimes take all of the image")
         extent, count = known((operand.dims[axis], dims[axis]))
         where = _places_of_region(start, end, extent, count)
-        if mode == "nearest":
-            result = op.gather(result, op.ints(ROUNDINGS[_rounding(op, 1.0)](where).clip(0, extent - 1)), axis)
-        elif not np.array_equal(where, np.arange(extent)):
+        if mode == "nearest" or not np.array_equal(where, np.arange(extent)):
             result = _along(op, result, axis, where, 1.0, mode)
         within = (where >= 0) & (where <= extent - 1)
         inside = inside & within.reshape([-1 if each == axis else 1 for each in range(rank)])
@@ -463,8 +458,10 @@ def _rounding(op: NodeExport, scale: float | None) -> str:
 def _along(
     op: NodeExport, tensor: DraftTensor, axis: int, where: NDArray[np.float32], scale: float, mode: str
 ) -> DraftTensor:
-    """Return what lies at places along one axis of a tensor: a product with a matrix."""
+    """Return what lies at places along one axis of a tensor: its elements, or a product with a matrix."""
     (extent,) = known(tensor.dims[axis : axis + 1])
+    if mode == "nearest":
+        return op.gather(tensor, op.ints(ROUNDINGS[_rounding(op, scale)](where).clip(0, extent - 1)), axis)
     matrix = _matrix(op, where.astype(np.float64), extent, scale, mode).astype(np.float32)
     dims: Dims = (*tensor.dims[:axis], len(where), *tensor.dims[axis + 1 :])
     if axis == len(dims) - 1:
