@@ -215,6 +215,6 @@ def along_axis(op: NodeExport, scale: DraftTensor) -> DraftTensor:
     if block and len(scale.dims) == rank > 0:
         (extent,) = known(op.dims()[axis : axis + 1])
         return op.gather(scale, op.ints(np.arange(extent) // block), axis)
-    if len(scale.dims) != 1 or scale.dims[0] == 1 or not rank:
+    if len(scale.dims) != 1 or not rank:
         return scale
     return op.reshape(scale, [scale.dims[0] if each == axis else 1 for each in range(rank)])

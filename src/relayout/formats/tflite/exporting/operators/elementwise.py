@@ -62,7 +62,7 @@ def _softplus(op: NodeExport, x: DraftTensor) -> DraftTensor:
 def _absolute(op: NodeExport, x: DraftTensor) -> DraftTensor:
     if x.type.name.startswith("UINT"):
         return x
-    return op.maximum(x, op.each("NEG", x)) if x.type == TensorType.INT64 else op.each("ABS", x)
+    return _size(op, x) if x.type == TensorType.INT64 else op.each("ABS", x)
 
 
 def _sign(op: NodeExport, x: DraftTensor) -> DraftTensor:
@@ -219,35 +219,25 @@ def _cast(op: NodeExport, _: str) -> None:
 # Activations.
 
 
-@exporter("PRelu")
-def prelu(op: NodeExport) -> None:
-    """PRELU with a slope for each channel; with others a sum of RELU and a product."""
-    operand, slope = op.input(0), op.input(1)
-    dims = operand.dims
+def _prelu(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    slope, dims = op.input(1), x.dims
     ones = (1,) * (len(dims) - 1 - len(slope.dims))
     tail = slope.dims[len(slope.dims) - len(dims) + 1 :] if len(slope.dims) >= len(dims) else ones + slope.dims
     fits = len(dims) > 1 and len(tail) == len(dims) - 1 and all(dim in (1, dims[i + 1]) for i, dim in enumerate(tail))
     if fits and slope.data is not None and (len(slope.dims) < len(dims) or slope.dims[0] == 1):
-        op.result("PRELU", [operand, op.reshape(slope, tail)])
-        return
+        return op.each("PRELU", x, op.reshape(slope, tail))
     if op.quantized:
         raise Unwritable("slopes of other axes than the last ones")
-    below = op.mul(op.minimum(operand, 0.0), slope)
-    op.result("ADD", [op.each("RELU", operand), below])
+    below = op.mul(op.minimum(x, 0.0), slope)
+    return op.add(op.each("RELU", x), below)
 
 
-@exporter("Gelu")
-@exporter("Gelu", "FastGelu", "QuickGelu", domain="com.microsoft")
-def gelu(op: NodeExport) -> None:
-    """GELU; QuickGelu as a product with LOGISTIC."""
-    operand = op.input(0)
+def _gelu(op: NodeExport, x: DraftTensor) -> DraftTensor:
     if op.op_type == "QuickGelu":
-        op.give_new(_gated(op, operand, op.number("alpha", 1.702)))
-        return
-    if op.op_type == "FastGelu" and op.has(1):
-        operand = op.add(operand, op.input(1))
+        return _gated(op, x, op.number("alpha", 1.702))
+    x = op.add(x, op.input(1)) if op.op_type == "FastGelu" and op.has(1) else x
     approximate = op.op_type == "FastGelu" or op.text("approximate", "none") == "tanh"
-    op.result("GELU", [operand], approximate=approximate)
+    return op.each("GELU", x, approximate=approximate)
 
 
 CLIPS: Mapping[tuple[float | None, float | None], str] = {
@@ -259,22 +249,18 @@ CLIPS: Mapping[tuple[float | None, float | None], str] = {
 """Bounds of a Clip -> the activation that it is."""
 
 
-@exporter("Clip")
-def clip(op: NodeExport) -> None:
-    """RELU, RELU6, RELU_N1_TO_1 or RELU_0_TO_1 where its bounds are these; else MAXIMUM and MINIMUM."""
-    operand = op.input(0)
+def _clip(op: NodeExport, x: DraftTensor) -> DraftTensor:
     low, high = _bound(op, 1, "min", -math.inf), _bound(op, 2, "max", math.inf)
-    name = CLIPS.get((low, high)) if operand.type == TensorType.FLOAT32 or op.quantized else None
+    name = CLIPS.get((low, high)) if x.type == TensorType.FLOAT32 or op.quantized else None
     if name is not None:
-        op.result(name, [operand])
-        return
+        return op.each(name, x)
     if op.quantized:
         raise Unwritable("bounds of a quantized Clip that no activation has")
-    result = operand
+    result = x
     for slot, builtin, bound, none in ((1, "MAXIMUM", low, -math.inf), (2, "MINIMUM", high, math.inf)):
         if bound != none:
-            result = op.each(builtin, result, op.input(slot) if bound is None else op.real(bound, operand))
-    op.give(result)
+            result = op.each(builtin, result, op.input(slot) if bound is None else op.real(bound, x))
+    return result
 
 
 def _bound(op: NodeExport, slot: int, name: str, default: float) -> float | None:
@@ -296,25 +282,25 @@ def _bound(op: NodeExport, slot: int, name: str, default: float) -> float | None
 # Quotients, remainders and powers: integers as exactly as runtimes of ONNX.
 
 
-@exporter("Div")
-def div(op: NodeExport) -> None:
-    """DIV, which cuts integers off towards zero as ONNX does."""
-    first, second = op.input(0), op.input(1)
-    if first.type == TensorType.UINT32:
-        wide = [op.cast(each, TensorType.INT64) for each in (first, second)]
-        op.give(op.cast(_quotient(op, *wide), first.type))
-    elif first.type != TensorType.INT64:
-        op.result("DIV", [first, second])
-    elif is_extent(op.value(0)) and is_extent(op.value(1)):
-        inner = op.div(op.cast(first, TensorType.INT32), op.cast(second, TensorType.INT32))
-        op.give_new(op.cast(inner, TensorType.INT64))
-    else:
-        op.give(_quotient(op, first, second))
+def _div(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    y = op.input(1)
+    if x.type == TensorType.UINT32:
+        return op.cast(_quotient(op, op.cast(x, TensorType.INT64), op.cast(y, TensorType.INT64)), x.type)
+    if x.type != TensorType.INT64:
+        return op.div(x, y)
+    if not is_extent(op.value(0)) or not is_extent(op.value(1)):
+        return _quotient(op, x, y)
+    return op.cast(op.div(op.cast(x, TensorType.INT32), op.cast(y, TensorType.INT32)), TensorType.INT64)
+
+
+def _size(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    """Return integers without their sign."""
+    return op.maximum(x, op.each("NEG", x))
 
 
 def _quotient(op: NodeExport, first: DraftTensor, second: DraftTensor) -> DraftTensor:
     """Return a quotient of 64 bits, cut off towards zero: by ever better ones in single precision, exact in the end."""
-    size, divisor = (op.maximum(each, op.each("NEG", each)) for each in (first, second))
+    size, divisor = _size(op, first), _size(op, second)
     real = op.cast(divisor, TensorType.FLOAT32)
     quotient, rest = op.mul(size, 0), size
     for _ in range(3):  # each round leaves 2^-22 of the rest
@@ -347,38 +333,29 @@ def is_extent(value: ir.Value | None, depth: int = 12) -> bool:
     return node.op_type in ("Shape", "Size") or all(is_extent(each, depth - 1) for each in node.inputs if each)
 
 
-@exporter("Pow")
-def power(op: NodeExport) -> None:
-    """SQUARE, SQRT, RSQRT, products and quotients where the exponent is a constant that allows it; else POW.
-
-    Integers of 64 bits, and exponents that POW of integers lacks: products of squares.
-    """
-    base, exponent = op.input(0), op.constant(1)
+def _power(op: NodeExport, base: DraftTensor) -> DraftTensor:
+    """Integers of 64 bits, and exponents that POW of integers lacks, are products of squares."""
+    exponent = op.constant(1)
     known = None if exponent is None or exponent.size != 1 else float(exponent.reshape(-1)[0])
     if base.type == TensorType.FLOAT32 and known is not None and 1 <= abs(2 * known) <= 8 and (2 * known).is_integer():
-        op.give(_power_of_halves(op, base, int(2 * known)))
-        return
+        return _power_of_halves(op, base, int(2 * known))
     if base.quantization is not None and known == -0.5:
-        op.result("RSQRT", [base])
-        return
+        return op.each("RSQRT", base)
     if known is not None and base.type != TensorType.FLOAT32 and known in range(9):
-        op.give(_whole_power(op, base, int(known)))
-        return
+        return _whole_power(op, base, int(known))
     if base.type not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
         raise Unwritable(f"powers of {base.type.name}")
     is_real = op.input(1).type == TensorType.FLOAT32
     if base.type == TensorType.INT64 or (
         base.type == TensorType.INT32 and (is_real or (exponent is not None and (exponent < 0).any()))
     ):
-        op.give(_integer_power(op, base, op.input(1)))
-        return
+        return _integer_power(op, base, op.input(1))
     times = op.cast(op.input(1), base.type)
     if base.type == TensorType.INT32 and exponent is None:  # the kernel refuses numbers below 0
-        power = op.each("POW", base, op.maximum(times, op.each("NEG", times)))
-        is_large = op.compare("GREATER", op.maximum(base, op.each("NEG", base)), 1)
-        op.give(op.select(op.both(op.compare("LESS", times, 0), is_large), 0, power))
-        return
-    op.result("POW", [base, times])
+        power = op.each("POW", base, _size(op, times))
+        is_large = op.compare("GREATER", _size(op, base), 1)
+        return op.select(op.both(op.compare("LESS", times, 0), is_large), 0, power)
+    return op.each("POW", base, times)
 
 
 def _power_of_halves(op: NodeExport, base: DraftTensor, halves: int) -> DraftTensor:
@@ -408,7 +385,7 @@ def _integer_power(op: NodeExport, base: DraftTensor, exponent: DraftTensor) -> 
     A power by a number below 0 is 1 divided by a product, cut off. One that is no whole number is a POW.
     """
     wide, whole = op.cast(base, TensorType.INT64), op.cast(exponent, TensorType.INT64)
-    size, most = op.maximum(whole, op.each("NEG", whole)), (1 << POWER_BITS) - 1
+    size, most = _size(op, whole), (1 << POWER_BITS) - 1
     is_odd = op.each("FLOOR_MOD", size, 2)
     bits = op.cast(op.select(op.compare("GREATER", size, most), op.add(is_odd, most - 1), size), TensorType.INT32)
     square, power = wide, op.select(op.compare("EQUAL", is_odd, 0), op.add(op.mul(wide, 0), 1), wide)
@@ -416,7 +393,7 @@ def _integer_power(op: NodeExport, base: DraftTensor, exponent: DraftTensor) -> 
         square = op.mul(square, square)
         bit = op.each("FLOOR_MOD", op.each("RIGHT_SHIFT", bits, place), 2)
         power = op.mul(power, op.select(op.compare("EQUAL", bit, 0), op.const(np.array(1)), square))
-    is_large = op.compare("GREATER", op.maximum(wide, op.each("NEG", wide)), 1)
+    is_large = op.compare("GREATER", _size(op, wide), 1)
     power = op.select(op.both(op.compare("LESS", whole, 0), is_large), 0, power)
     if exponent.type == TensorType.FLOAT32:
         real = op.each("POW", op.cast(base, TensorType.FLOAT32), exponent)
@@ -429,27 +406,37 @@ def _whole_power(op: NodeExport, base: DraftTensor, exponent: int) -> DraftTenso
     wide = base if base.type in (TensorType.INT32, TensorType.INT64) else op.cast(base, TensorType.INT32)
     if not exponent:
         return op.cast(op.add(op.mul(wide, 0), 1), base.type)
-    result = wide
-    for _ in range(exponent - 1):
-        result = op.mul(result, wide)
-    return op.cast(result, base.type)
+    return op.cast(reduce(op.mul, [wide] * exponent), base.type)
 
 
-@exporter("Mod")
-def mod(op: NodeExport) -> None:
-    """FLOOR_MOD; with `fmod` that of the sizes, with the sign of the first operand."""
-    first, second = op.input(0), op.input(1)
+def _mod(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    y, kind = op.input(1), x.type
     if not op.integer("fmod"):
-        op.result("FLOOR_MOD", [first, second])
-        return
-    kind = first.type
+        return op.each("FLOOR_MOD", x, y)
     if kind not in (TensorType.FLOAT32, TensorType.INT32, TensorType.INT64):
         wide = TensorType.INT64 if kind == TensorType.UINT32 else TensorType.INT32
-        first, second = op.cast(first, wide), op.cast(second, wide)
-    sizes = [op.maximum(each, op.each("NEG", each)) for each in (first, second)]
-    rest = op.each("FLOOR_MOD", *sizes)
-    signed = op.select(op.compare("LESS", first, 0), op.each("NEG", rest), rest)
-    op.give(op.cast(signed, kind))
+        x, y = op.cast(x, wide), op.cast(y, wide)
+    rest = op.each("FLOOR_MOD", _size(op, x), _size(op, y))
+    return op.cast(op.select(op.compare("LESS", x, 0), op.each("NEG", rest), rest), kind)
+
+
+GELU = Formula("GELU; QuickGelu as a product with LOGISTIC.", _gelu)
+formulas(dict.fromkeys(("Gelu", "FastGelu", "QuickGelu"), GELU), "com.microsoft")
+formulas(
+    {
+        "Clip": Formula(
+            "RELU, RELU6, RELU_N1_TO_1 or RELU_0_TO_1 where its bounds are these; else MAXIMUM and MINIMUM.", _clip
+        ),
+        "Div": Formula("DIV, which cuts integers off towards zero as ONNX does.", _div),
+        "Gelu": GELU,
+        "Mod": Formula("FLOOR_MOD; with `fmod` that of the sizes, with the sign of the first operand.", _mod),
+        "Pow": Formula(
+            "SQUARE, SQRT, RSQRT, products and quotients where the exponent is a constant that allows it; else POW.",
+            _power,
+        ),
+        "PRelu": Formula("PRELU with a slope for each channel; with others a sum of RELU and a product.", _prelu),
+    }
+)
 
 
 # Operators on bits.

@@ -23,9 +23,9 @@ def quantize(op: NodeExport) -> None:
     kind = op.stored_type()
     if kind not in KINDS:
         raise Unwritable(f"integers of {kind.name}")
-    scale = along_axis(op, op.cast(op.input(1), TensorType.FLOAT32))
-    zero = along_axis(op, op.cast(op.input(2), TensorType.FLOAT32)) if op.has(2) else None
-    op.give(rounded(op, op.div(op.input(0), scale), zero, kind))
+    read = (op.cast(op.input(slot), TensorType.FLOAT32) for slot in (1, 2) if op.has(slot))
+    scale, *zeros = [each if each.dims == (1,) else along_axis(op, each) for each in read]
+    op.give(rounded(op, op.div(op.input(0), scale), zeros[0] if zeros else None, kind))
 
 
 def rounded(op: NodeExport, number: DraftTensor, zero: DraftTensor | None, kind: TensorType) -> DraftTensor:
