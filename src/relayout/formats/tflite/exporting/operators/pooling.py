@@ -21,7 +21,14 @@ from relayout.formats.tflite.exporting.operators.convolution import (
     steps,
 )
 from relayout.formats.tflite.exporting.operators.indexing import limits_of
-from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, each_exporter, exporter
+from relayout.formats.tflite.exporting.registry import (
+    Formula,
+    OpenExtentError,
+    Unwritable,
+    each_exporter,
+    exporter,
+    formulas,
+)
 
 # Pools that no builtin has, as one STRIDED_SLICE for each element of the window: dilations, places of maxima.
 
@@ -239,43 +246,35 @@ def _options(window: Window, part: slice = slice(None)) -> dict[str, Any]:
     return {"padding": window.padding, **steps(strides), "filter_height": sizes[0], "filter_width": sizes[1]}
 
 
-@exporter("AveragePool")
-def average_pool(op: NodeExport) -> None:
-    """AVERAGE_POOL_2D; where its border counts otherwise than in SAME, PAD before it and MUL by what is off."""
+def _average(op: NodeExport, image: DraftTensor) -> DraftTensor:
+    counted = bool(op.integer("count_include_pad"))
     if _is_dilated(op):
         if op.quantized:
             raise Unwritable("a quantized average with dilations")
-        counts = sliding_counts(op, counted=bool(op.integer("count_include_pad")))
-        op.give(op.div(sliding_sum(op, op.input(0)), counts))
-        return
+        return op.div(sliding_sum(op, image), sliding_counts(op, counted=counted))
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
-    image = op.input(0)
-    counted = bool(op.integer("count_include_pad"))
     if window.is_valid or (window.same and not counted):
-        op.give(_pooled(op, "AVERAGE_POOL_2D", window.bordered(op, image, 0.0), window, op.out_dims()))
-        return
+        return _pooled(op, "AVERAGE_POOL_2D", window.bordered(op, image, 0.0), window, op.out_dims())
     if _covers_all(op, window) and not op.quantized:
         # The mean of what the one window holds: a border of thousands of zeros is not written.
         held = float(np.prod(known(window.extents, BORDER))) / float(np.prod(window.sizes))
         share = float(_factors(op, window, counted).reshape(-1)[0]) * held
         mean = op.reduce("MEAN", image, range(1, op.rank() - 1), keep=True)
-        op.give(mean if abs(share - 1.0) < 1e-9 else op.mul(mean, share))
-        return
+        return mean if abs(share - 1.0) < 1e-9 else op.mul(mean, share)
     is_plain = counted and not op.integer("ceil_mode")
     if not is_plain and not all_known((*window.extents, *window.results)):
-        _divided(op, image, window, counted=counted)
-        return
+        return _divided(op, image, window, counted=counted)
     factors = _factors(op, window, counted)
     counts_all = bool((factors == 1).all())
     if op.quantized and not (counts_all and len(window.sizes) == 2):
         raise Unwritable("a quantized average whose border does not count as in SAME")
     pooled = _pooled(op, "AVERAGE_POOL_2D", window.written(op, image), window.without_border, op.out_dims())
-    op.give(pooled if counts_all else op.mul(pooled, factors.reshape(1, *factors.shape, 1)))
+    return pooled if counts_all else op.mul(pooled, factors.reshape(1, *factors.shape, 1))
 
 
-def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: bool) -> None:
-    """Write an average by the same average of ones, of an image whose extents are known only at run time."""
+def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: bool) -> DraftTensor:
+    """Return an average by the same average of ones, of an image whose extents are known only at run time."""
     if op.quantized:
         raise OpenExtentError("a quantized average whose border depends on an extent that is known only at run time")
     count = len(window.sizes)
@@ -293,7 +292,7 @@ def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: boo
         _pooled(op, "AVERAGE_POOL_2D", each, window.without_border, (*dims[:-1], each.dims[-1]))
         for each in (bordered(op, image, [(0, 0), *pads, (0, 0)]), bordered(op, ones, [(0, 0), *rest, (0, 0)]))
     )
-    op.give(op.div(sums, parts))
+    return op.div(sums, parts)
 
 
 def _covers_all(op: NodeExport, window: Window) -> bool:
@@ -333,26 +332,21 @@ def _over_space(op: NodeExport, builtin: str) -> None:
     op.give_new(op.reduce(builtin, op.input(0), range(1, op.rank() - 1), keep=True))
 
 
-@exporter("LpPool")
-def lp_pool(op: NodeExport) -> None:
-    """AVERAGE_POOL_2D of powers, times the window's size, under a root."""
+def _norm(op: NodeExport, image: DraftTensor) -> DraftTensor:
     p = op.integer("p", 2)
     if _is_dilated(op):
-        op.give(_root(op, sliding_sum(op, _powers(op, op.input(0), p)), p))
-        return
+        return _root(op, sliding_sum(op, _powers(op, image, p)), p)
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
-    powers = _powers(op, window.written(op, op.input(0)), p)
+    powers = _powers(op, window.written(op, image), p)
     means = _pooled(op, "AVERAGE_POOL_2D", powers, window.without_border, op.out_dims())
-    op.give(_root(op, op.mul(means, float(np.prod(window.sizes))), p))
+    return _root(op, op.mul(means, float(np.prod(window.sizes))), p)
 
 
-@exporter("GlobalLpPool")
-def global_lp_pool(op: NodeExport) -> None:
-    """SUM of powers over the axes of space, under a root."""
+def _norm_over_space(op: NodeExport, image: DraftTensor) -> DraftTensor:
     p, rank = op.integer("p", 2), op.rank()
     axes = range(1, rank - 1) if op.layouts[0] else range(2, rank)
-    op.give(_root(op, op.reduce("SUM", _powers(op, op.input(0), p), axes, keep=True), p))
+    return _root(op, op.reduce("SUM", _powers(op, image, p), axes, keep=True), p)
 
 
 def _powers(op: NodeExport, tensor: DraftTensor, p: int) -> DraftTensor:
@@ -371,6 +365,17 @@ def _root(op: NodeExport, tensor: DraftTensor, p: int) -> DraftTensor:
 
 def _is_dilated(op: NodeExport) -> bool:
     return any(each != 1 for each in op.integers("dilations"))
+
+
+POOLS = {
+    "AveragePool": Formula(
+        "AVERAGE_POOL_2D; where its border counts otherwise than in SAME, PAD before it and MUL by what is off.",
+        _average,
+    ),
+    "GlobalLpPool": Formula("SUM of powers over the axes of space, under a root.", _norm_over_space),
+    "LpPool": Formula("AVERAGE_POOL_2D of powers, times the window's size, under a root.", _norm),
+}
+formulas(POOLS)
 
 
 @exporter("MaxUnpool")

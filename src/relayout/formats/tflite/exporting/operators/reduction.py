@@ -57,32 +57,27 @@ def _sum(op: NodeExport, tensor: DraftTensor, reduced: Reduced | None = None) ->
     return op.emit("SUM", [tensor, reduced.tensor(op)], reduced.dims(op), keep_dims=reduced.keep)
 
 
+def _log_sum_exp(op: NodeExport, x: DraftTensor) -> DraftTensor:
+    reduced = Reduced(op)
+    if reduced.is_noop:
+        return x
+    if reduced.listed is not None or 0 in x.dims:
+        return op.each("LOG", _sum(op, op.each("EXP", x), reduced))
+    top = op.reduce("REDUCE_MAX", x, reduced.axes, keep=True)
+    # Of infinities nothing is subtracted: they stay what they are.
+    top = op.select(op.compare("LESS", op.each("ABS", top), np.inf), top, 0.0)
+    log = op.each("LOG", _sum(op, op.each("EXP", op.sub(x, top)), reduced))
+    return op.add(log, op.reshape(top, reduced.dims(op)))
+
+
 SUMS = {
     "ReduceL1": Formula("SUM of ABS.", lambda op, x: _sum(op, op.each("ABS", x))),
     "ReduceL2": Formula("SQRT of SUM of SQUARE.", lambda op, x: op.each("SQRT", _sum(op, op.each("SQUARE", x)))),
     "ReduceLogSum": Formula("LOG of SUM.", lambda op, x: op.each("LOG", _sum(op, x))),
+    "ReduceLogSumExp": Formula("LOG of SUM of EXP, below the largest element.", _log_sum_exp),
     "ReduceSumSquare": Formula("SUM of SQUARE.", lambda op, x: _sum(op, op.mul(x, x))),
 }
 formulas(SUMS)
-
-
-@exporter("ReduceLogSumExp")
-def reduce_log_sum_exp(op: NodeExport) -> None:
-    """LOG of SUM of EXP, below the largest element."""
-    operand, reduced = op.input(0), Reduced(op)
-    if reduced.is_noop:
-        op.give(operand)
-        return
-    if reduced.listed is not None or 0 in operand.dims:
-        op.result("LOG", [_sum(op, op.each("EXP", operand), reduced)])
-        return
-    top = op.reduce("REDUCE_MAX", operand, reduced.axes, keep=True)
-    # Of infinities nothing is subtracted: they stay what they are.
-    finite = op.compare("LESS", op.each("ABS", top), np.inf)
-    top = op.select(finite, top, 0.0)
-    rest = op.each("EXP", op.sub(operand, top))
-    log = op.each("LOG", _sum(op, rest, reduced))
-    op.result("ADD", [log, op.reshape(top, reduced.dims(op))])
 
 
 @each_exporter({name: builtin for builtin, name in EXTREMES.items()}, "{}.")
@@ -91,22 +86,18 @@ def _arg(op: NodeExport, builtin: str) -> None:
         op.give(op.const(np.zeros((), np.int64)))
         return
     axis, operand = op.axis(), op.input(0)
-    last = bool(op.integer("select_last_index"))
-    kept = bool(op.integer("keepdims", 1))
+    last, kept = bool(op.integer("select_last_index")), bool(op.integer("keepdims", 1))
     if operand.type == TensorType.INT64:
         op.give(_arg_64(op, operand, axis, builtin, last=last, kept=kept))
         return
     if last:
         operand = op.emit("REVERSE_V2", [operand, op.ints([axis])], operand.dims)
+    front, back = operand.dims[:axis], operand.dims[axis + 1 :]
     inputs = [operand, op.const(np.array(axis, np.int32), what="axis")]
-    if not kept and not last:
-        op.result(builtin, inputs, output_type=TensorType.INT64)
-        return
-    without: Dims = (*operand.dims[:axis], *operand.dims[axis + 1 :])
-    found = op.emit(builtin, inputs, without, TensorType.INT64, output_type=TensorType.INT64)
+    found = op.emit(builtin, inputs, (*front, *back), TensorType.INT64, output_type=TensorType.INT64)
     if last:
         found = op.sub(known(operand.dims[axis : axis + 1])[0] - 1, found)
-    op.give(op.reshape(found, (*operand.dims[:axis], 1, *operand.dims[axis + 1 :])) if kept else found)
+    op.give_new(op.reshape(found, (*front, 1, *back)) if kept else found)
 
 
 def _arg_64(op: NodeExport, operand: DraftTensor, axis: int, builtin: str, *, last: bool, kept: bool) -> DraftTensor:
