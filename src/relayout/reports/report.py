@@ -145,37 +145,58 @@ def _factors(plan: Plan, crossing: Crossing, share: int) -> tuple[int | str, ...
 
 @dataclass(frozen=True)
 class Report:
-    """What a conversion did, and what is proved of it."""
+    """What a conversion did, and what is proved of it.
 
-    operators: dict[str, int]  # operator -> how many in the result; of a `.tflite`, its own operators
-    source_transposes: int  # Transposes of the source graph that move data (a literal import's own included)
-    source_bytes: int  # bytes they move in one inference; a dynamic dimension counts as 1
-    transposes: int  # Transposes in the result that move data
-    bytes: int  # bytes they move
-    lower_bound: int  # bytes below which no choice of orders can go; where prices count, what they leave of the proof
-    proved: bool  # the independent checker agreed that `bytes` equals the lower bound
-    remains: Remaining = field(repr=False, compare=False)  # what finds `remaining`
-    interface: tuple[Interface, ...]  # inputs and outputs with their layouts
-    barriers: dict[str, int]  # operators that keep the source's order, with the reason -> how many
-    # operators and ends of the interface that are fixed, with the bytes that each costs alone
+    Args:
+        operators: operator -> how many in the result; of a `.tflite`, its own operators.
+        source_transposes: Transposes of the source graph that move data (a literal import's own included).
+        source_bytes: bytes they move in one inference; a dynamic dimension counts as 1.
+        transposes: Transposes in the result that move data.
+        bytes: bytes they move.
+        lower_bound: bytes below which no choice of orders can go; where prices count, what they leave of the proof.
+        proved: the independent checker agreed that `bytes` equals the lower bound.
+        remains: what finds `remaining`.
+        interface: inputs and outputs with their layouts.
+        barriers: operators that keep the source's order, with the reason -> how many.
+        what_if: operators and ends of the interface that are fixed, with the bytes that each costs alone.
+        notes: what else a reader should know (a cap that was reached, a time limit).
+        claims: what the target runs, and why not the rest; None without a target that has a table.
+        hint: what to ask for to get a better result; empty where nothing is known.
+        at: dynamic dimension -> the extent that bytes are counted with; any other counts as 1.
+        per_transpose: bytes that each Transpose counted as besides those that it moves.
+        at_most: Transposes that a plan could have, where one with more than the source's would move fewer bytes.
+        scattered_at_most: bytes that a plan could take element by element, likewise.
+        in_functions: Transposes in the bodies of the functions that layouts are written as, or that were written out: a
+            backend with kernels for them has none; not among `transposes`.
+        min_runtime: of a `.tflite`, the oldest release of TensorFlow Lite or LiteRT that has all its operators.
+        quantization: what became of a `.tflite` that was quantized; None of any other.
+        seconds: stage -> wall time.
+        drawing: how `chart` is made.
+    """
+
+    operators: dict[str, int]
+    source_transposes: int
+    source_bytes: int
+    transposes: int
+    bytes: int
+    lower_bound: int
+    proved: bool
+    remains: Remaining = field(repr=False, compare=False)
+    interface: tuple[Interface, ...]
+    barriers: dict[str, int]
     what_if: "tuple[Relaxed, ...]" = ()
-    notes: tuple[str, ...] = ()  # what else a reader should know (a cap that was reached, a time limit)
-    claims: "Claims | None" = None  # what the target runs, and why not the rest; None without a target that has a table
-    hint: str = ""  # what to ask for to get a better result; empty where nothing is known
-    # dynamic dimension -> the extent that bytes are counted with; any other counts as 1
+    notes: tuple[str, ...] = ()
+    claims: "Claims | None" = None
+    hint: str = ""
     at: dict[str, int] = field(default_factory=dict)
-    per_transpose: int = 0  # bytes that each Transpose counted as besides those that it moves
-    # Transposes that a plan could have, where one with more than the source's would move fewer bytes
+    per_transpose: int = 0
     at_most: int | None = None
-    scattered_at_most: int | None = None  # bytes that a plan could take element by element, likewise
-    # Transposes in the bodies of the functions that layouts are written as, or that were written out: a backend with
-    # kernels for them has none; not among `transposes`
+    scattered_at_most: int | None = None
     in_functions: int = 0
-    min_runtime: str = ""  # of a `.tflite`, the oldest release of TensorFlow Lite or LiteRT that has all its operators
-    # what became of a `.tflite` that was quantized; None of any other
+    min_runtime: str = ""
     quantization: "QuantizationSummary | None" = None
-    seconds: dict[str, float] = field(default_factory=dict)  # stage -> wall time
-    drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)  # how `chart` is made
+    seconds: dict[str, float] = field(default_factory=dict)
+    drawing: Drawing = field(default_factory=Drawing, repr=False, compare=False)
 
     @property
     def remaining(self) -> tuple[Transposed, ...]:

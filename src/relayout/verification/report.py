@@ -120,21 +120,36 @@ class Fed:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Whether two models compute the same, and if not, where they part."""
+    """Whether two models compute the same, and if not, where they part.
 
-    a: str  # the source
-    b: str  # what is held against it
-    rows: tuple[Row, ...]  # every value compared, in the source's topological order
-    inputs: tuple[Fed, ...]  # what was fed
-    unmatched: int  # how many interior values of the source have no counterpart (fused, folded, or renamed)
-    seed: int  # of the random inputs, as asked
-    runs: int  # how many inputs were tried
-    rtol: float  # the relative bound, as asked
-    atol: float  # the absolute bound, as asked
-    runtimes: tuple[tuple[str, str], ...]  # names and versions of what ran the models
-    notes: tuple[str, ...] = ()  # what else a reader should know
-    batches: tuple[int, ...] = ()  # where the second model's batch was opened: those that it ran with
-    # what quantization cost, where the second model is the first with less precision: there are no rows then
+    Args:
+        a: the source.
+        b: what is held against it.
+        rows: every value compared, in the source's topological order.
+        inputs: what was fed.
+        unmatched: how many interior values of the source have no counterpart (fused, folded, or renamed).
+        seed: of the random inputs, as asked.
+        runs: how many inputs were tried.
+        rtol: the relative bound, as asked.
+        atol: the absolute bound, as asked.
+        runtimes: names and versions of what ran the models.
+        notes: what else a reader should know.
+        batches: where the second model's batch was opened: those that it ran with.
+        loss: what quantization cost, where the second model is the first with less precision: there are no rows then.
+    """
+
+    a: str
+    b: str
+    rows: tuple[Row, ...]
+    inputs: tuple[Fed, ...]
+    unmatched: int
+    seed: int
+    runs: int
+    rtol: float
+    atol: float
+    runtimes: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
+    batches: tuple[int, ...] = ()
     loss: QuantizationLoss | None = None
 
     if not TYPE_CHECKING:  # a type checker would take it for any attribute
