@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
+from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper, parser
 
@@ -929,3 +930,19 @@ def test_other_positions_say_nothing_of_what_they_are_added_to(slicing: str) -> 
     text = POSITIONS.replace("Slice(places, zero, s, one)", slicing)
     values = completed(model(text, **TABLES, first=np.array(0), step=np.array(1)))
     assert of_dims(values["v"])[1] != "length"
+
+
+@pytest.mark.parametrize("opset", [11, 13, 14, 21])
+def test_a_body_that_reshapes_by_a_constant_around_it_tells_its_shape(opset: int) -> None:
+    """Up to opset 13 ONNX's inference looks for the constant in the body alone."""
+    proto = parser.parse_model(f"""<ir_version: 7, opset_import: ["" : {opset}]>
+        chosen (float[2,6] x, bool c) => (float[3,4] y) <int64[2] s = {{3, 4}}> {{
+            y = If (c) <
+                then_branch = one () => (float[3,4] a) {{ r = Reshape(x, s)  a = Relu(r) }},
+                else_branch = two () => (float[3,4] b) {{ q = Reshape(x, s)  b = Neg(q) }}> }}""")
+    result = relayout.convert(proto, format="tflite")
+    x = np.random.default_rng(0).normal(size=(2, 6)).astype(np.float32)
+    for condition in (True, False):
+        feed = {"x": x, "c": np.array(condition)}
+        found = Interpreter(model_content=result.tflite).get_signature_runner()(**feed)
+        np.testing.assert_allclose(found["y"], run(proto, feed)[0], atol=1e-6)

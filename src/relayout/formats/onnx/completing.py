@@ -315,10 +315,16 @@ def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
             found |= complete_loop(node)
         if outputs_of is None or all(is_known_value(value) for value in node.outputs if value.name):
             continue
-        if node.domain in ("", "ai.onnx") and not found and _is_inferred(node, model.opset_imports):
-            continue  # shape inference has seen as much of it
+        # Shape inference has seen as much of it, but for what a body reads of the constants around it.
+        is_seen = node.graph is model.graph or not any(_is_outer_constant(value, node) for value in node.inputs)
+        if node.domain in ("", "ai.onnx") and not found and is_seen and _is_inferred(node, model.opset_imports):
+            continue
         found |= _give_types(node, outputs_of(node, model.opset_imports))
     return found
+
+
+def _is_outer_constant(value: ir.Value | None, node: ir.Node) -> bool:
+    return value is not None and value.const_value is not None and value.graph is not node.graph
 
 
 def _give_types(node: ir.Node, told: Iterable[Output]) -> bool:
