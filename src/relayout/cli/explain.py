@@ -9,20 +9,10 @@ from typing import Any
 
 import click
 
-from relayout.cli import options
+from relayout.cli import options, running
 from relayout.cli.bars import MADE, bars
 from relayout.cli.entry import Command
 from relayout.cli.options import MODEL, python_options
-from relayout.cli.running import (
-    FAILED,
-    STDOUT,
-    exceeds,
-    print_report,
-    put_text,
-    refuse_one_place,
-    refuse_own_source,
-    write_views,
-)
 
 AS_ONNX = "This is what a conversion to ONNX leaves; for a .tflite result add --format tflite."
 """What is said of a `.tflite` source where no format is stated."""
@@ -55,18 +45,18 @@ def explain(
     from relayout import pipeline
     from relayout.formats.recognition import is_tflite
 
-    refuse_one_place({"--plan": plan_file, "--html": html, "--model-explorer": model_explorer})
-    refuse_own_source([plan_file, html, model_explorer], [source], ever=False)
+    running.refuse_one_place({"--plan": plan_file, "--html": html, "--model-explorer": model_explorer})
+    running.refuse_own_source([plan_file, html, model_explorer], [source], ever=False)
     converted = python_options(given)
     with bars(MADE, quiet or as_json):
         result = pipeline.convert(source, **converted)
         if plan_file is not None:
-            put_text(plan_file, json.dumps(result.plan, separators=(",", ":")))
-        write_views(result, source.name, html, model_explorer)
+            running.put_text(plan_file, json.dumps(result.plan, separators=(",", ":")))
+        running.write_views(result, source.name, html, model_explorer)
     if as_json or not quiet:
-        print_report(result.report, as_json, err=STDOUT in (plan_file, html, model_explorer))
+        running.print_report(result.report, as_json, err=running.STDOUT in (plan_file, html, model_explorer))
         if not as_json and "format" not in converted and is_tflite(source):
-            click.echo(AS_ONNX, err=STDOUT in (plan_file, html, model_explorer))
-    if over := exceeds(result.report, max_bytes):
+            click.echo(AS_ONNX, err=running.STDOUT in (plan_file, html, model_explorer))
+    if over := running.exceeds(result.report, max_bytes):
         click.echo(f"relayout: {over}", err=True)
-        sys.exit(FAILED)
+        sys.exit(running.FAILED)

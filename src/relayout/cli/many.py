@@ -7,23 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from relayout.cli import options
+from relayout.cli import options, running
 from relayout.cli.bars import bar
 from relayout.cli.options import MODEL, WholeNumber, option_group
-from relayout.cli.running import (
-    FAILED,
-    REFUSED,
-    STDOUT,
-    Job,
-    code_of,
-    exceeds,
-    perform,
-    print_json,
-    refuse_original,
-    refuse_own_source,
-    run_job,
-    said_of,
-)
 from relayout.terminal import Line, count_of, line, show, tabled
 
 if TYPE_CHECKING:
@@ -101,7 +87,7 @@ def run(
     """Do what a verb does with `SOURCE TARGET`, or with a directory for each source, `jobs` of them at a time."""
     listed = jobs_of(verb, paths, out, out_dir, jobs, verify, given)
     if out_dir is None:
-        run_job(listed[0], as_json, quiet)
+        running.run_job(listed[0], as_json, quiet)
     else:
         run_all(listed, jobs, as_json, quiet)
 
@@ -114,7 +100,7 @@ def jobs_of(
     jobs: int,
     verify: bool,
     given: dict[str, Any],
-) -> list[Job]:
+) -> list[running.Job]:
     """One job for `SOURCE TARGET`, or with a directory one for each source, or model in it, `jobs` of them at a time.
 
     Raises:
@@ -124,8 +110,8 @@ def jobs_of(
         source, target = _two(verb, paths, out, jobs, given)
         stated = _format(verb, target, given.get("format"))
         if target is not None and out is None and not given.get("overwrite"):
-            refuse_original(target, source, "; for several sources give --out-dir DIR")
-        return [Job.of(verb, source, target, verify, {**given, "format": stated})]
+            running.refuse_original(target, source, "; for several sources give --out-dir DIR")
+        return [running.Job.of(verb, source, target, verify, {**given, "format": stated})]
     if out is not None:
         raise click.UsageError("-o names one result, --out-dir the directory of many: give one of them")
     for option, name in options.FOR_ONE.items():
@@ -144,8 +130,8 @@ def jobs_of(
             raise click.UsageError(f"{twice}; give {'it once' if other == path else 'them one at a time'}")
     out_dir.mkdir(parents=True, exist_ok=True)
     for name, path in named.items():  # nor the source of another
-        refuse_own_source([out_dir / name], [other for other in paths if other is not path], ever=False)
-    return [Job.of(verb, path, out_dir / name, verify, given) for name, path in named.items()]
+        running.refuse_own_source([out_dir / name], [other for other in paths if other is not path], ever=False)
+    return [running.Job.of(verb, path, out_dir / name, verify, given) for name, path in named.items()]
 
 
 def _two(
@@ -187,7 +173,7 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
         raise click.UsageError(f"relayout writes no .ort: write {onnx}, then `{ORT_CONVERTER} {onnx}`")
     if suffix not in FORMATS:
         # It would be a file there, and neither standard output nor refused for being no file.
-        is_file = target is not None and target != STDOUT and (target.is_file() or not target.exists())
+        is_file = target is not None and target != running.STDOUT and (target.is_file() or not target.exists())
         if verb == "convert" and stated is None and is_file:
             ends = (
                 f"ends in .{suffix}, which names no format" if suffix else "has no suffix, which would name its format"
@@ -201,13 +187,13 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
     return None if verb != "convert" else suffix
 
 
-def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> None:
+def run_all(jobs: Sequence[running.Job], workers: int, as_json: bool, quiet: bool) -> None:
     """Perform all jobs, print one table, and exit with the highest of their codes."""
     rows = list(_performed(jobs, workers, silent=as_json or quiet))
     order = {str(job.source): place for place, job in enumerate(jobs)}
     rows.sort(key=lambda row: order[row.source])
     if as_json:
-        print_json({"models": [row._asdict() for row in rows]})
+        running.print_json({"models": [row._asdict() for row in rows]})
     elif not quiet:
         _show(rows)
     if quiet:
@@ -217,18 +203,18 @@ def run_all(jobs: Sequence[Job], workers: int, as_json: bool, quiet: bool) -> No
     sys.exit(max((row.code for row in rows), default=0))
 
 
-def one(job: Job) -> Row:
+def one(job: running.Job) -> Row:
     """Perform a job; whatever goes wrong is said in its row."""
     try:
-        report, found = perform(job)
+        report, found = running.perform(job)
     except Exception as error:  # a defect of ours in one model must not cost the others
-        said, code = said_of(error)
+        said, code = running.said_of(error)
         return Row(str(job.source), str(job.target), code, error=said)
-    over = exceeds(report, job.max_bytes)
+    over = running.exceeds(report, job.max_bytes)
     return Row(
         str(job.source),
         str(job.target),
-        max(FAILED if over else 0, code_of(found) if found is not None else 0),
+        max(running.FAILED if over else 0, running.code_of(found) if found is not None else 0),
         (report.source_transposes, report.transposes),
         (report.source_bytes, report.bytes),
         report.verdict,
@@ -240,7 +226,7 @@ def one(job: Job) -> Row:
     )
 
 
-def _performed(jobs: Sequence[Job], workers: int, silent: bool) -> Iterator[Row]:
+def _performed(jobs: Sequence[running.Job], workers: int, silent: bool) -> Iterator[Row]:
     with bar(len(jobs), silent) as advance:
         if workers == 1 or len(jobs) == 1:
             for job in jobs:
@@ -252,7 +238,9 @@ def _performed(jobs: Sequence[Job], workers: int, silent: bool) -> Iterator[Row]
 
         for job, found in settled(one, jobs, workers):
             advance(job.source.name, True)
-            yield Row(str(job.source), str(job.target), REFUSED, error=found) if isinstance(found, str) else found
+            yield (
+                Row(str(job.source), str(job.target), running.REFUSED, error=found) if isinstance(found, str) else found
+            )
 
 
 def _show(rows: Sequence[Row]) -> None:
@@ -268,7 +256,7 @@ def _show(rows: Sequence[Row]) -> None:
         agreed = {None: line(), True: line("agrees"), False: line(("differs", "bold red"))}[row.verified]
         source = Path(row.source)
         cells.append([str(source.relative_to(outermost(source).parent)), *moved, said, *([agreed] if verify else [])])
-    done, refused = sum(row.code == 0 for row in rows), sum(row.code >= REFUSED for row in rows)
+    done, refused = sum(row.code == 0 for row in rows), sum(row.code >= running.REFUSED for row in rows)
     differ, over = sum(row.verified is False for row in rows), sum(bool(row.exceeds) for row in rows)
     beyond = f", {over} transpose more than allowed" if over else ""
     count = count_of(len(rows), "model")

@@ -23,17 +23,7 @@ from relayout.formats.tflite.container.writer import options, save
 from relayout.graph.source_names import Names
 from relayout.isolation.process import DiedError, Process
 from relayout.progress import say
-from relayout.quantization.findings import (
-    BYTES,
-    PARTS,
-    QuantizationSummary,
-    computed_divisors,
-    joined_outputs,
-    normalizations,
-    parted_functions,
-    slow_on_integers,
-    summary_of,
-)
+from relayout.quantization import findings
 from relayout.quantization.request import QuantizationRequest
 from relayout.quantization.samples import WHITE, ModelInput, Samples
 
@@ -184,7 +174,7 @@ def quantize_file(
     operators: Mapping[str, str],  # name of an operator of the source -> the value that it gives
     *,
     for_litert: bool,  # True if LiteRT's CPU kernels run it, which may stay float where they take less time
-) -> tuple[Model, QuantizationSummary]:
+) -> tuple[Model, findings.QuantizationSummary]:
     """Return a file quantized, and what became of it.
 
     Raises:
@@ -216,8 +206,8 @@ def quantize_file(
         graphs = tuple(_without_copies(_without_guards(graph)) for graph in written.subgraphs)
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
         quantized = with_room_for_biases(quantized, file) if request.is_calibrated else quantized
-    joined = joined_outputs(file, ranges) if request.kind == "int8" else ()
-    return finished(quantized), summary_of(request.kind, count, quantized, reasons, joined)
+    joined = findings.joined_outputs(file, ranges) if request.kind == "int8" else ()
+    return finished(quantized), findings.summary_of(request.kind, count, quantized, reasons, joined)
 
 
 def _reasons(
@@ -227,10 +217,10 @@ def _reasons(
     reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
     if not request.is_calibrated:
         return reasons
-    slow = slow_on_integers(file, for_litert=for_litert, with_ends=request.output_type in REALS)
-    reasons = computed_divisors(file) | reasons
-    faster = slow | (normalizations(file) if for_litert else {})
-    faster |= parted_functions(file, frozenset(operators.values()), reasons | faster, for_litert=for_litert)
+    slow = findings.slow_on_integers(file, for_litert=for_litert, with_ends=request.output_type in REALS)
+    reasons = findings.computed_divisors(file) | reasons
+    faster = slow | (findings.normalizations(file) if for_litert else {})
+    faster |= findings.parted_functions(file, frozenset(operators.values()), reasons | faster, for_litert=for_litert)
     is_all = for_litert and len(reasons | faster) == sum(len(graph.operators) for graph in file.subgraphs)
     return reasons if is_all else faster | reasons
 
@@ -356,7 +346,7 @@ def _is_guard(graph: Subgraph, operator: Operator, producers: Mapping[int, Opera
     number, given, result = (graph.tensors[each] for each in (test.inputs[0], operator.inputs[2], operator.outputs[0]))
     meaning = result.quantization
     is_same = given.shape == result.shape and meaning is not None and meaning.equals(given.quantization)
-    return is_same and number.type in BYTES and result.index not in graph.outputs
+    return is_same and number.type in findings.BYTES and result.index not in graph.outputs
 
 
 def _behind(tensor: int, same: Mapping[int, int]) -> int:
@@ -393,7 +383,10 @@ def refuse_quantized(file: Model, kind: str) -> None:
         LayoutError: it has.
     """
     count = sum(
-        any(graph.tensors[each].type in BYTES and graph.tensors[each].quantization is not None for each in row.outputs)
+        any(
+            graph.tensors[each].type in findings.BYTES and graph.tensors[each].quantization is not None
+            for each in row.outputs
+        )
         for graph in file.subgraphs
         for row in graph.operators
     )
@@ -448,7 +441,7 @@ def _stands_for(tensor: str, name: str) -> bool:
     """Return whether a tensor has a name, or is a part of the operator that gives the value of that name."""
     if tensor == name or fnmatchcase(tensor, name):
         return True
-    return re.match(f"{re.escape(name)}({PARTS})", tensor) is not None
+    return re.match(f"{re.escape(name)}({findings.PARTS})", tensor) is not None
 
 
 # Steps of a kernel's integers in which its bias fits.

@@ -16,18 +16,9 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
+from relayout.verification import litert_runtime
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
-from relayout.verification.litert_runtime import (
-    DEFAULT,
-    OPTIMIZED,
-    LiteRTFile,
-    LiteRTRunner,
-    ReferenceRunner,
-    is_quantized,
-    limits_of,
-    quantization_arguments,
-)
 from relayout.verification.side import (
     Array,
     DeclaredPart,
@@ -139,7 +130,7 @@ class FileSide(RunnableModel):
     """A .tflite model, from a path or its bytes."""
 
     def _open(self, source: Source, provenance: Provenance) -> None:
-        self.file, self.provenance = LiteRTFile(source), provenance
+        self.file, self.provenance = litert_runtime.LiteRTFile(source), provenance
         self.label, self.notes, self.loaded = self.file.label, self.file.notes, self.file.loaded
         self.batch, self.steps_off, self.signature = provenance.batch, provenance.steps_off, provenance.signature
         part = provenance.part
@@ -210,7 +201,7 @@ class LiteRTSide(FileSide):
     @cached_property
     def _quantized(self) -> bool:
         """Tell whether a tensor holds integers with a scale, also in a body."""
-        if any(map(is_quantized, self._details.values())):
+        if any(map(litert_runtime.is_quantized, self._details.values())):
             return True
         try:
             bodies = self._model.subgraphs[1:]
@@ -241,7 +232,9 @@ class LiteRTSide(FileSide):
         if self.precision is not Precision.QUANTIZED:
             return {}
         computed = {int(index) for operator in self._operators for index in operator["outputs"]}
-        has_activations = any(index in computed and is_quantized(d) for index, d in self._details.items())
+        has_activations = any(
+            index in computed and litert_runtime.is_quantized(d) for index, d in self._details.items()
+        )
         names: dict[str, list[str]] = {}
         for operator in self._operators:
             made = [self._details[int(t)] for t in operator["outputs"] if int(t) in self._details]
@@ -264,7 +257,7 @@ class LiteRTSide(FileSide):
         for value in self.inputs:
             index = self.indices[value.name]
             details = self._details[reading.get(index, index)]
-            limits = limits_of(details)
+            limits = litert_runtime.limits_of(details)
             if limits is not None:
                 found[value.name] = (*limits, float(details["quantization"][0]))
         return found
@@ -279,7 +272,7 @@ class LiteRTSide(FileSide):
         for operator in (each for each in self._operators if each["op_name"] == "QUANTIZE"):
             index = int(operator["inputs"][0])
             ends = [self._details[index], self._details[int(operator["outputs"][0])]]
-            if all(map(is_quantized, ends)):
+            if all(map(litert_runtime.is_quantized, ends)):
                 before, behind = (float(each["quantization_parameters"]["scales"][0]) for each in ends)
                 ratios.append(min(before / behind, math.inf if index in computed else 1.0))
         return max(ratios)
@@ -331,7 +324,7 @@ class LiteRTSide(FileSide):
         """Let an interpreter prepare what is fed, and tell all shapes."""
         if all(value.shape is not None and None not in value.shape for value in self.interiors):
             return
-        interpreter = self.file.interpreter(OPTIMIZED)
+        interpreter = self.file.interpreter(litert_runtime.OPTIMIZED)
         try:
             for name, array in feeds.items():
                 interpreter.resize_tensor_input(self.indices[name], array.shape)
@@ -355,7 +348,11 @@ class LiteRTSide(FileSide):
         preserve = bool(interiors)
         if preserve and not self.remembers and sum(value.size() for value in self.interiors) > MOST:
             return OnDemandRunner(self.indices, lambda names: self._part(names, (), reference=reference))
-        return ReferenceRunner(self, preserve) if reference else LiteRTRunner(self, DEFAULT, preserve)
+        return (
+            litert_runtime.ReferenceRunner(self, preserve)
+            if reference
+            else litert_runtime.LiteRTRunner(self, litert_runtime.DEFAULT, preserve)
+        )
 
     def _signature_names(self, interpreter: Any) -> dict[int, tuple[str, ...]]:
         """The names that signatures have for tensors of the first subgraph, which is the one that is run."""
@@ -392,14 +389,14 @@ class LiteRTSide(FileSide):
             operator=operator["op_name"],
             node=str(operator["index"]) if operator["op_name"] else "",
             order=order,
-            quantized=is_quantized(details),
-            **quantization_arguments(details),
+            quantized=litert_runtime.is_quantized(details),
+            **litert_runtime.quantization_arguments(details),
             bound=self._bounds.get(index),
             likely=SAMPLE_RATE if index in self._rates else None,
             normalization=self.provenance.normalization(str(details["name"]), signature),
             fallback=static,
-            step=0.0 if before is None else max(quantization_arguments(before)["scale"], default=0.0),
-            limits=None if before is None else limits_of(before),
+            step=0.0 if before is None else max(litert_runtime.quantization_arguments(before)["scale"], default=0.0),
+            limits=None if before is None else litert_runtime.limits_of(before),
             operands=tuple(self._called(int(t)) for t in operator.get("inputs", ()) if int(t) in self._details),
             title=self._title(index),
             fed=self._fed,
@@ -441,16 +438,18 @@ class LiteRTSide(FileSide):
         The interpreter does not tell the operators of a body: there, quantized weights count as those of a hybrid one.
         """
         bodies = (d for k in range(1, interpreter.num_subgraphs()) for d in interpreter.get_tensor_details(k))
-        if any(self._is_hybrid(operator) for operator in self._operators) or any(map(is_quantized, bodies)):
+        if any(self._is_hybrid(operator) for operator in self._operators) or any(
+            map(litert_runtime.is_quantized, bodies)
+        ):
             return 255
         results = (self._details[index] for index in made if index in self._details)
-        return 65535 if any(d["dtype"] is np.int16 and is_quantized(d) for d in results) else 0
+        return 65535 if any(d["dtype"] is np.int16 and litert_runtime.is_quantized(d) for d in results) else 0
 
     def _is_hybrid(self, operator: dict[str, Any]) -> bool:
         operands = [self._details[int(t)] for t in operator["inputs"] if int(t) in self._details]
         results = [self._details[int(t)] for t in operator["outputs"] if int(t) in self._details]
         floats = [d for d in (*operands, *results) if d["dtype"] is np.float32]
-        weights = [d for d in operands if is_quantized(d) and d["dtype"] is not np.int32]
+        weights = [d for d in operands if litert_runtime.is_quantized(d) and d["dtype"] is not np.int32]
         return bool(weights) and any(d in floats for d in operands) and all(d in floats for d in results)
 
 

@@ -32,16 +32,9 @@ from relayout.lowering.qlinear_to_qdq import qlinear_to_qdq
 from relayout.partition.regions import REGIONS
 from relayout.rules import draws, outputs_of
 from relayout.targets import refuse_elsewhere
+from relayout.verification import forced_graph, stated_numbers
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
-from relayout.verification.forced_graph import (
-    MOVING,
-    give_values,
-    move_at_random,
-    move_quantized,
-    recall,
-    take_magnitudes,
-)
 from relayout.verification.ort_runtime import OrtRunner, Session, make_loadable, runtime_version
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.side import (
@@ -55,21 +48,6 @@ from relayout.verification.side import (
     Source,
     is_spelt,
     one_line,
-)
-from relayout.verification.stated_numbers import (
-    dequantized_step,
-    has_constant_scale,
-    held_by,
-    implied_extents,
-    index_bounds,
-    initial_array,
-    named_places,
-    nodes_in_float,
-    operand_names,
-    quantizes,
-    ranges_of_inputs,
-    sample_rates,
-    written_places,
 )
 
 # Products of uint8 by int8, which ONNX Runtime adds up in 16 bits on x64 without VNNI: there they saturate.
@@ -130,7 +108,7 @@ def _is_beyond(node: ir.Node) -> bool:
 
 
 MOST = 1 << 28  # bytes of interior values that one session shows at most
-CLAMPING = {"Relu", *MOVING}
+CLAMPING = {"Relu", *forced_graph.MOVING}
 _SUMS = "Add Conv ConvTranspose Einsum Gemm GlobalAveragePool MatMul ReduceMean ReduceSum Sum"
 SUMMING = frozenset(_SUMS.split())
 LEVELS = {"DynamicQuantizeLinear": 255}  # operator -> to how many levels it rounds real numbers, by their range
@@ -163,7 +141,9 @@ class OrtSide(RunnableModel):
             functions = map(all_nodes, self.model.functions.values())
             self._nodes = [*chain(all_nodes(self.model.graph), *functions)]
             """All nodes, also those in bodies and functions."""
-            self._quantized = any(map(quantizes, self.model.graph)) or any(map(has_constant_scale, self._nodes))
+            self._quantized = any(map(stated_numbers.quantizes, self.model.graph)) or any(
+                map(stated_numbers.has_constant_scale, self._nodes)
+            )
             self.rounds = self._quantized or self._has_narrow_floats
             properties = self.model.metadata_props
             self.signature, self.batch = properties.get(SIGNATURE), OpenedBatch.load(properties.get(OPENED_BATCH))
@@ -210,12 +190,12 @@ class OrtSide(RunnableModel):
     @cached_property
     def in_float(self) -> dict[str, tuple[str, ...]]:
         """Nodes that give floats which are not quantized at once, but for DequantizeLinear."""
-        return nodes_in_float(self.model.graph) if self.precision is Precision.QUANTIZED else {}
+        return stated_numbers.nodes_in_float(self.model.graph) if self.precision is Precision.QUANTIZED else {}
 
     @cached_property
     def ranges(self) -> dict[str, tuple[float, float, float]]:
         """The numbers that the integers of an input stand for, or those of the QuantizeLinear that reads it."""
-        return ranges_of_inputs(self.model.graph, self._integer_ends)
+        return stated_numbers.ranges_of_inputs(self.model.graph, self._integer_ends)
 
     @cached_property
     def drawn(self) -> frozenset[str]:
@@ -226,7 +206,7 @@ class OrtSide(RunnableModel):
     @cached_property
     def implied(self) -> dict[str, tuple[int | None, ...]]:
         """Inputs with open extents -> those that weights imply."""
-        return implied_extents(self.model)
+        return stated_numbers.implied_extents(self.model)
 
     def relax(self) -> bool:
         """Run without ONNX Runtime's optimizations from now on."""
@@ -276,7 +256,7 @@ class OrtSide(RunnableModel):
         model = self.model.clone()
         if moved:
             qlinear_to_qdq(model)  # what an operator on integers rounds cannot be moved
-            move_at_random(model.graph, moved)
+            forced_graph.move_at_random(model.graph, moved)
         wanted = set(names)
         model.graph.outputs.extend(v for node in model.graph for v in node.outputs if v.name in wanted)
         return model
@@ -322,12 +302,12 @@ class OrtSide(RunnableModel):
         graph = model.graph
         if nudge:
             qlinear_to_qdq(model)  # what an operator on integers rounds cannot be moved
-        entries = give_values(graph, given, shown)
+        entries = forced_graph.give_values(graph, given, shown)
         if nudge:
-            move_quantized(graph, nudge)
+            forced_graph.move_quantized(graph, nudge)
         if terms:
-            take_magnitudes(graph)
-        recalled = {name: recall(graph, name) for name in shown} if own else {}
+            forced_graph.take_magnitudes(graph)
+        recalled = {name: forced_graph.recall(graph, name) for name in shown} if own else {}
         if None in recalled.values():
             return None
         entries.update((name, entry) for name, entry in recalled.items() if entry is not None)
@@ -397,26 +377,28 @@ class OrtSide(RunnableModel):
 
     def _collect(self) -> None:
         graph = self.model.graph
-        bounds = index_bounds(graph)
+        bounds = stated_numbers.index_bounds(graph)
         outputs = {id(value) for value in graph.outputs}
         orders = {id(value): order for order, node in enumerate(graph) for value in node.outputs}
         made = [
             value for node in graph for value in node.outputs if (value.name and value.uses()) or id(value) in outputs
         ]
         known = self._complete_types(made)
-        self._written, self._places = written_places(graph), named_places(graph, known)
+        self._written, self._places = stated_numbers.written_places(graph), stated_numbers.named_places(graph, known)
         values = {
             id(value): self._value(value, orders, bounds, known) for value in (*graph.inputs, *graph.outputs, *made)
         }
         weights = set(graph.initializers)
-        rates = sample_rates(graph)
+        rates = stated_numbers.sample_rates(graph)
         self.inputs = [
             replace(values[id(value)], likely=SAMPLE_RATE if value.name in rates else None)
             for value in graph.inputs
             if value.name not in weights
         ]
         self.initial = {
-            value.name or "": array for value in graph.inputs if (array := initial_array(value)) is not None
+            value.name or "": array
+            for value in graph.inputs
+            if (array := stated_numbers.initial_array(value)) is not None
         }
         self.outputs = [values[id(value)] for value in graph.outputs]
         self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
@@ -462,12 +444,12 @@ class OrtSide(RunnableModel):
             distinct=node is None and name in self._written,
             places=self._places.get(name),
             symbols=symbols,
-            operands=operand_names(node),
-            normalization=Normalization.stored(notes[NORMALIZE], held_by(notes), tuple(dims or ()))
+            operands=stated_numbers.operand_names(node),
+            normalization=Normalization.stored(notes[NORMALIZE], stated_numbers.held_by(notes), tuple(dims or ()))
             if NORMALIZE in notes
             else None,
             fed=self._fed,
-            step=dequantized_step(node) if self._steps else 0.0,
+            step=stated_numbers.dequantized_step(node) if self._steps else 0.0,
         )
 
 
