@@ -26,7 +26,7 @@ SAME_MEANING = {
     "is_identity": "of a perm, and of a node that passes its operand on",
     "Operator Signature": "words of TensorFlow Lite's own schema; the glossary has both meanings of a signature",
     "Quantization": "scale and zero point, of a tensor in a file and of a quantized unit",
-    "bordered cut divided extents_of product size_of": "arithmetic on extents, on a format's own operands",
+    "bordered cut divided extents_of product": "arithmetic on extents, on a format's own operands",
     "Part": "part of a model that a target runs; a part of an axis in a rule that others may import as `rules.Part`",
 }
 """Names -> why two modules may have them."""

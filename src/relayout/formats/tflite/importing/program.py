@@ -13,12 +13,11 @@ from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.metadata import OWN
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph
-from relayout.formats.tflite.importing.builder import Builder
+from relayout.formats.tflite.importing.builder import Builder, Handle, Variables
 from relayout.formats.tflite.importing.import_passes import LITERAL, ImportPasses
 from relayout.formats.tflite.importing.operation import mark_spelled
 from relayout.formats.tflite.importing.registry import Entry, Unsupported
 from relayout.formats.tflite.importing.tensors import Quant, Tensors, has_type
-from relayout.formats.tflite.importing.variables import Handle, Variables
 
 State = Literal["zero", "io"]
 

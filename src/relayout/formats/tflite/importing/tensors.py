@@ -18,10 +18,9 @@ from relayout.formats.stored import tensor_of
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS, TensorType
 from relayout.formats.tflite.container.loading import dense
 from relayout.formats.tflite.container.model import MAX_NAME, Model, Operator, Quantization, Subgraph, Tensor, texts
-from relayout.formats.tflite.importing.builder import Builder, Dims, dims
+from relayout.formats.tflite.importing.builder import Builder, Dims, Handle, dims
 from relayout.formats.tflite.importing.extents import constant_elements
 from relayout.formats.tflite.importing.registry import Unsupported, entry_of
-from relayout.formats.tflite.importing.variables import Handle
 from relayout.formats.tflite.importing.window import Border
 from relayout.graph.source_names import STANDS_FOR
 from relayout.layout.stored_as import TENSOR, Holds

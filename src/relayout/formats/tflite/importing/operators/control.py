@@ -10,12 +10,11 @@ import onnx_ir as ir
 
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.model import Subgraph
-from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.builder import Dim, Dims, Handle, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.program import Given
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, operator
-from relayout.formats.tflite.importing.variables import Handle
 from relayout.graph.subgraphs import reads
 from relayout.light_dataclass import dataclass
 

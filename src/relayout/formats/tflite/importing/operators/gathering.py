@@ -8,14 +8,13 @@ import onnx_ir as ir
 from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Tensor, texts
-from relayout.formats.tflite.importing.builder import Dim, Dims, dims
+from relayout.formats.tflite.importing.builder import Dim, Dims, Handle, dims, initial_text, variable_name
 from relayout.formats.tflite.importing.extents import element
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, extents_of, result_extents, unsqueeze
 from relayout.formats.tflite.importing.registry import ANY_OPSET, Unsupported, each_operator, operator
 from relayout.formats.tflite.importing.tensors import FEW_BITS, array
-from relayout.formats.tflite.importing.variables import Handle, initial_text, variable_name
 from relayout.light_dataclass import dataclass
 
 _BOOL, _INT64 = ir.DataType.BOOL, ir.DataType.INT64

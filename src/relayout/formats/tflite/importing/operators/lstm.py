@@ -13,26 +13,8 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.operators import recurrent
 from relayout.formats.tflite.importing.operators.convolution import weights
-from relayout.formats.tflite.importing.operators.recurrent import (
-    SWAPPED,
-    activated,
-    grid,
-    hand_over_both,
-    is_forgotten,
-    keep,
-    loop_of,
-    mark,
-    named,
-    one_step,
-    only_floats,
-    paired,
-    scan,
-    sequence,
-    start,
-    units_of,
-    zeros,
-)
 from relayout.formats.tflite.importing.operators.shape import CELL, FORGET, INPUT, OUTPUT, Unlimited
 from relayout.formats.tflite.importing.operators.slicing import divided, joined, squeeze
 from relayout.formats.tflite.importing.registry import Unsupported, operator
@@ -78,7 +60,7 @@ class Lstm:
         self.fused = op.options.fused_activation_function
         if self.fused == ActivationFunctionType.NONE:
             raise Unsupported("a cell without activation, for which the runtime reads what it never wrote")
-        self.units = units_of(op, which.kernels[FORGET])
+        self.units = recurrent.units_of(op, which.kernels[FORGET])
         self.coupled = not op.has(which.kernels[INPUT])
         self.normalized = bool(which.norms) and op.has(which.norms[FORGET])
         self.projected = op.has(which.projection[0])
@@ -124,20 +106,22 @@ class Lstm:
         batch = dims(x)[1]
         outputs = dims(op.stored(which.projection[0]))[0] if self.projected else self.units
         shapes: list[Dims] = [(batch, outputs), (batch, self.units)]
-        first = [start(op, i, shape) for i, shape in zip(which.states, shapes, strict=True)]
+        first = [recurrent.start(op, i, shape) for i, shape in zip(which.states, shapes, strict=True)]
         diagonal = any(r is not None and len(dims(r)) != 2 for r in self.recurrent)
         special = self.quantized or self.normalized or self.projected or diagonal or self._yielded() != self.state
-        name = None if special else named(self.fused)
+        name = None if special else recurrent.named(self.fused)
 
         def step_by_step() -> list[ir.Value]:
-            states = [s if s is not None else zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)]
+            states = [
+                s if s is not None else recurrent.zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)
+            ]
             rows = x if self.quantized or self.normalized or diagonal else self._together(x)
-            last, y = scan(op, rows, states, self._step, reverse=self.reverse)
+            last, y = recurrent.scan(op, rows, states, self._step, reverse=self.reverse)
             return [y, *last]
 
         y, *last = step_by_step() if name is None else self.of_cells(name, x, first, step_by_step)
         for i, value in zip(which.states, last, strict=True):
-            keep(op, i, value)
+            recurrent.keep(op, i, value)
         return y
 
     def of_cells(
@@ -158,7 +142,7 @@ class Lstm:
         if self.op.options.cell_clip > 0 and not (bounded and most <= self.limits()[1]):
             return step_by_step()
         free = Unlimited(self.op, *self.matrices(name))
-        free.kept = all(is_forgotten(self.op, i) for i in self.which.states)
+        free.kept = all(recurrent.is_forgotten(self.op, i) for i in self.which.states)
         return free.over(x, first)
 
     def matrices(self, name: str) -> tuple[Any, ...]:
@@ -195,10 +179,10 @@ class Lstm:
             enter = op.each("Sub", op.number(1, forget, "one"), forget)
         else:
             enter = op.each("Sigmoid", self._gate(INPUT, sums, c))
-        fresh = op.each("Mul", enter, activated(op, self._gate(CELL, sums, None), self.fused))
+        fresh = op.each("Mul", enter, recurrent.activated(op, self._gate(CELL, sums, None), self.fused))
         c = self._cell(op.each("Add", op.each("Mul", forget, c), fresh))
         leave = op.each("Sigmoid", self._gate(OUTPUT, sums, c))
-        h = op.each("Mul", leave, activated(op, c, self.fused))
+        h = op.each("Mul", leave, recurrent.activated(op, c, self.fused))
         if self.projected:
             h = self._rounded(h, _HIDDEN, 8)
             kernel = weights(op, which.projection[0], 0)
@@ -219,7 +203,7 @@ class Lstm:
         if given is None:
             return h
         if self.quantized:
-            h = grid(op, h, float(given.scale[0]), int(given.zero_point[0]), 8)
+            h = recurrent.grid(op, h, float(given.scale[0]), int(given.zero_point[0]), 8)
         return h if given == self.state else op.reread(h, given, self.state)
 
     def _yielded(self) -> Quantization | None:
@@ -247,13 +231,13 @@ class Lstm:
         return dict(zip(self.gates, divided(self.op, total, 1, [self.units] * len(self.gates)), strict=True))
 
     def _sum(self, gate: int, x: ir.Value, h: ir.Value) -> ir.Value:
-        op, kernel, recurrent = self.op, self.kernels[gate], self.recurrent[gate]
+        op, kernel, own = self.op, self.kernels[gate], self.recurrent[gate]
         assert kernel is not None
-        assert recurrent is not None
+        assert own is not None
         total = op.emit("Gemm", [x, kernel, None if self.normalized else self.biases[gate]], transB=1)
-        if len(dims(recurrent)) == 2:
-            return op.emit("Gemm", [h, recurrent, total], transB=1)
-        return op.each("Add", op.each("Mul", h, recurrent), total)
+        if len(dims(own)) == 2:
+            return op.emit("Gemm", [h, own, total], transB=1)
+        return op.each("Add", op.each("Mul", h, own), total)
 
     def _gate(self, gate: int, sums: Mapping[int, ir.Value], c: ir.Value | None) -> ir.Value:
         """The sums of a gate with its peephole, normalized if it is."""
@@ -279,7 +263,7 @@ class Lstm:
         integers = op.input(self.which.states[1]).quantization
         step = 0.0 if integers is None else float(integers.scale[0])
         if self.quantized:
-            return grid(op, c, step, 0, 16, limit if limit > 0 else None)
+            return recurrent.grid(op, c, step, 0, 16, limit if limit > 0 else None)
         low, high = self.limits()
         return c if math.isinf(high) else clip(op, c, low, high)
 
@@ -295,7 +279,7 @@ class Lstm:
         quantization = self._intermediate(stage)
         if quantization is None or not self.quantized:
             return value
-        return grid(self.op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
+        return recurrent.grid(self.op, value, float(quantization.scale[0]), int(quantization.zero_point[0]), bits)
 
     def _intermediate(self, stage: int) -> Quantization | None:
         """Return how an intermediate result is quantized, if it is."""
@@ -314,15 +298,15 @@ def unidirectional_sequence_lstm(op: Operation) -> None:
 def unidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
     """Hand over a sequence."""
     time_major = op.options.time_major
-    x = sequence(op, 0, time_major=time_major)
+    x = recurrent.sequence(op, 0, time_major=time_major)
     cell = kind(op, Operands())
     y = cell.over(x)
-    loop = loop_of(y)
+    loop = recurrent.loop_of(y)
     # ONNX's own LSTM is written as the builtin, and says less of it only where that is a hybrid one.
     is_hybrid = op.input(0).type == TensorType.FLOAT32 and op.input(KERNELS[FORGET]).type in BYTES_ONLY
     if loop is not None and (is_hybrid or loop.op_type != "LSTM"):
-        mark(op, loop, cell.which.states)
-    cell.result(y, perm=None if time_major else SWAPPED)
+        recurrent.mark(op, loop, cell.which.states)
+    cell.result(y, perm=None if time_major else recurrent.SWAPPED)
 
 
 @operator("BIDIRECTIONAL_SEQUENCE_LSTM", options="BidirectionalSequenceLSTMOptions")
@@ -333,13 +317,13 @@ def bidirectional_sequence_lstm(op: Operation) -> None:
 
 def bidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
     """Hand over a sequence in both directions."""
-    only_floats(op)
+    recurrent.only_floats(op)
     options = op.options
-    ours, theirs, both = paired(op, 39, 41, time_major=options.time_major)
+    ours, theirs, both = recurrent.paired(op, 39, 41, time_major=options.time_major)
     forward = kind(op, FORWARD, auxiliary=both).over(ours)
     backward = kind(op, BACKWARD, auxiliary=both, reverse=True).over(theirs)
-    mark(op, loop_of(forward), (*FORWARD.states, *BACKWARD.states))
-    hand_over_both(op, forward, backward, merge=options.merge_outputs, time_major=options.time_major)
+    recurrent.mark(op, recurrent.loop_of(forward), (*FORWARD.states, *BACKWARD.states))
+    recurrent.hand_over_both(op, forward, backward, merge=options.merge_outputs, time_major=options.time_major)
 
 
 @operator("LSTM", options="LSTMOptions")
@@ -354,8 +338,8 @@ def lstm(op: Operation) -> None:
 def single_step(op: Operation, kind: type[Lstm] = Lstm) -> None:
     """Hand over one step."""
     cell = kind(op, Operands())
-    y = cell.over(one_step(op))
-    mark(op, loop_of(y), cell.which.states)
+    y = cell.over(recurrent.one_step(op))
+    recurrent.mark(op, recurrent.loop_of(y), cell.which.states)
     cell.result(squeeze(op, y, [0]))
 
 
@@ -368,7 +352,7 @@ def _basic(op: Operation) -> None:
     if not isinstance(rows, int) or rows % 4:
         raise ReadError(f"{rows} rows for four gates", where=op.place)
     sums = op.emit("Gemm", [both, op.real(2), op.bias(3)], transB=1)
-    mark(op, sums.producer())
+    recurrent.mark(op, sums.producer())
     enter, cell, forget, leave = divided(op, sums, 1, [rows // 4] * 4)
     fresh = op.each("Mul", op.each("Sigmoid", enter), op.each("Tanh", cell))
     c = op.each("Add", fresh, op.each("Mul", op.each("Sigmoid", forget), op.real(4)))

@@ -18,18 +18,10 @@ from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
+from relayout.formats.tflite.importing.operators import resize
 from relayout.formats.tflite.importing.operators.gathering import counted
 from relayout.formats.tflite.importing.operators.pooling import Sliding, average, greatest
 from relayout.formats.tflite.importing.operators.pooling import surrounded as pool_operand
-from relayout.formats.tflite.importing.operators.resize import (
-    bordered,
-    depth_to_space,
-    resize_nearest_neighbor,
-    resized,
-    scaled,
-    size_of,
-    space_to_depth,
-)
 from relayout.formats.tflite.importing.operators.shape import scalar
 from relayout.formats.tflite.importing.operators.slicing import LAST, cut, divided, joined, unsqueeze
 from relayout.formats.tflite.importing.operators.tensorflow import attributes
@@ -243,7 +235,7 @@ def resize_bilinear(op: Operation) -> None:
     op.require_rank(0, 4)
     _resize_options(op)
     x = op.transpose(op.cast(op.stored(0), _F32), TO_FIRST)
-    op.result(resized(op, x, mode="linear"), perm=TO_LAST)
+    op.result(resize.resized(op, x, mode="linear"), perm=TO_LAST)
 
 
 @operator("CUSTOM FlexResizeNearestNeighbor")
@@ -252,7 +244,7 @@ def resize_nearest(op: Operation) -> None:
     if op.input(0).type in (TensorType.FLOAT64, TensorType.INT64):
         raise Unsupported(f"{op.input(0).type.name}, which ONNX Runtime does not resize")
     _resize_options(op)
-    resize_nearest_neighbor(op)
+    resize.resize_nearest_neighbor(op)
 
 
 @operator("CUSTOM FlexResizeBicubic")
@@ -269,7 +261,7 @@ def resize_bicubic(op: Operation) -> None:
     x = op.cast(op.stored(0), _F32)
     known = [
         (extent, size)
-        for extent, size in zip(dims(x)[1:3], size_of(op), strict=True)
+        for extent, size in zip(dims(x)[1:3], resize.size_of(op), strict=True)
         if isinstance(extent, int) and isinstance(size, int) and size <= MOST
     ]
     places = [_places(*pair, aligned, half) for pair in known]
@@ -278,7 +270,7 @@ def resize_bicubic(op: Operation) -> None:
             x = _weighted(op, x, axis, found, half)
         op.result(x)
         return
-    y = resized(
+    y = resize.resized(
         op,
         op.transpose(x, TO_FIRST),
         mode="cubic",
@@ -329,8 +321,12 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     return reduce(partial(op.each, "Add"), parts)
 
 
-@each_operator({"CUSTOM FlexDepthToSpace": ("DepthToSpace", depth_to_space, False)}, "{}, of channels first, too.")
-@each_operator({"CUSTOM FlexSpaceToDepth": ("SpaceToDepth", space_to_depth, True)}, "{}, of channels first, too.")
+@each_operator(
+    {"CUSTOM FlexDepthToSpace": ("DepthToSpace", resize.depth_to_space, False)}, "{}, of channels first, too."
+)
+@each_operator(
+    {"CUSTOM FlexSpaceToDepth": ("SpaceToDepth", resize.space_to_depth, True)}, "{}, of channels first, too."
+)
 def _exchange(op: Operation, op_type: str, translate: Translation, down: bool) -> None:
     given = attributes(op)
     block = given.number("block_size")
@@ -341,7 +337,12 @@ def _exchange(op: Operation, op_type: str, translate: Translation, down: bool) -
     op.require_rank(0, 4)
     x = op.stored(0)
     n, c, h, w = dims(x)
-    shape = (n, scaled(c, block * block, not down, op), scaled(h, block, down, op), scaled(w, block, down, op))
+    shape = (
+        n,
+        resize.scaled(c, block * block, not down, op),
+        resize.scaled(h, block, down, op),
+        resize.scaled(w, block, down, op),
+    )
     mode = None if down else "DCR"
     op.result(op.emit(op_type, [x], op.out_dims(shape), blocksize=block, mode=mode))
 
@@ -364,7 +365,7 @@ def greedy_decoder(op: Operation) -> None:
     last = op.number(blank + (classes if blank < 0 and isinstance(classes, int) else 0), best, "blank")
     kept = op.each("And", within, op.each("Not", op.each("Equal", best, last)))
     if given.number("merge_repeated"):
-        before = bordered(op, best, [0, 1], [0, -1], op.number(-1, best, "none"))
+        before = resize.bordered(op, best, [0, 1], [0, -1], op.number(-1, best, "none"))
         kept = op.each("And", kept, op.each("Not", op.each("Equal", best, before)))
     count = op.tensors.symbol(op.output(1), 0)
     places = op.transpose(op.emit("NonZero", [kept], (2, count), _INT64), (1, 0))
@@ -417,7 +418,7 @@ def surrounded(
     if same and is_open(dims(x)[1:3], window, strides, rates):
         raise Unsupported("unknown dimensions, around which SAME puts a border")
     around = pads(dims(x)[1:3], window, strides, rates, same)
-    x = bordered(op, x, [0, *around[:2], 0], [0, *around[2:], 0], op.number(fill, x, "fill"))
+    x = resize.bordered(op, x, [0, *around[:2], 0], [0, *around[2:], 0], op.number(fill, x, "fill"))
     sides = zip(dims(x)[1:3], window, rates, strict=True)
     if any(isinstance(d, int) and d <= (k - 1) * rate for d, k, rate in sides):
         raise ReadError(f"windows of {list(window)} do not fit {list(dims(x))}", where=op.place)
