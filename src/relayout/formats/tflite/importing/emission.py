@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.errors import ReadError
@@ -305,9 +306,17 @@ class Emission:
         """The name wanted for a value of this operator's own."""
         return self.tensors.hint(self.output(), suffix)
 
+    def damaged(self, what: str) -> ReadError:
+        """The error of a file in which this operator is not what its kernel takes."""
+        return ReadError(what, where=self.place)
+
+    def array(self, name: str, array: npt.ArrayLike) -> ir.Value:
+        """A constant of this operator's own."""
+        return self.builder.array(self.hint(name), np.asarray(array))
+
     def ints(self, values: Sequence[int], name: str = "axes") -> ir.Value:
         """A one-dimensional int64 constant."""
-        return self.builder.array(self.hint(name), np.array(values, np.int64))
+        return self.array(name, np.array(values, np.int64))
 
     def number(self, value: float, like: ir.Value, name: str = "constant") -> ir.Value:
         """A scalar constant of the same type as a value."""
@@ -315,12 +324,12 @@ class Emission:
             raise ValueError(f"{like.name} has no type")
         with np.errstate(over="ignore"):  # damaged files ask for numbers beyond the type's: infinity
             constant = np.array(value, like.dtype.numpy())
-        return self.builder.array(self.hint(name), constant)
+        return self.array(name, constant)
 
     def transpose(self, value: ir.Value, perm: Sequence[int], name: str = "") -> ir.Value:
         """A Transpose; the result is named after the value."""
         if len(dims(value)) != len(perm):
-            raise ReadError(f"{self.operator.name} wants rank {len(perm)}, not {len(dims(value))}", where=self.place)
+            raise self.damaged(f"{self.operator.name} wants rank {len(perm)}, not {len(dims(value))}")
         name = name or f"{(value.name or '')[:MAX_NAME]}/transposed"
         return self.emit("Transpose", [value], name=name, perm=list(perm))
 

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import MAX_RANK, Operator, Quantization, Tensor
 from relayout.formats.tflite.container.schema import SCHEMA
@@ -52,7 +51,7 @@ class Operation(Emission):
         rank = len(self.extents(i))
         if rank not in ranks:
             wanted = " or ".join(map(str, ranks))
-            raise ReadError(f"operand {i} of {self.operator.name} has rank {rank}, not {wanted}", where=self.place)
+            raise self.damaged(f"operand {i} of {self.operator.name} has rank {rank}, not {wanted}")
         return rank
 
     def extents(self, i: int) -> Dims:
@@ -75,13 +74,13 @@ class Operation(Emission):
         """A short constant operand as Python integers. The limit keeps damaged files from costing time."""
         values = self.constant(i).reshape(-1)
         if values.size > at_most:
-            raise ReadError(f"operand {i} of {self.operator.name} has {values.size} elements", where=self.place)
+            raise self.damaged(f"operand {i} of {self.operator.name} has {values.size} elements")
         return [int(v) for v in values]
 
     def axis(self, axis: int, rank: int) -> int:
         """An axis counted from the front."""
         if not -rank <= axis < rank:
-            raise ReadError(f"{self.operator.name} has axis {axis} of {rank} dimensions", where=self.place)
+            raise self.damaged(f"{self.operator.name} has axis {axis} of {rank} dimensions")
         return axis % rank
 
     def spare(self, operator: Operator) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import Dims, dims
@@ -287,7 +286,7 @@ def _to_reals(op: Operation, axes: int) -> None:
     x = bordered_to(op, x, last, half)
     if mirrored:
         other = cut(op, x, [mirrored], [0], [last], [-1])
-        signs = op.builder.array(op.hint("signs"), np.array([1, -1], np.float32))
+        signs = op.array("signs", np.array([1, -1], np.float32))
         x = joined(op, [x, op.emit("Mul", [other, signs])], last)
     op.result(halves_of(op, _dft(op, x, last, dims(x), inverse=1), op.hint("halves"))[0])
 
@@ -296,7 +295,7 @@ def _lengths(op: Operation, axes: int, rank: int = 0) -> dict[int, int]:
     """Axis -> how many elements are transformed."""
     rank, lengths = rank or len(dims(op.stored(0))), op.integers(1, axes)
     if len(lengths) != axes or rank < axes or min(lengths) < 1:
-        raise ReadError(f"{op.operator.name} of {lengths} elements, of rank {rank}", where=op.place)
+        raise op.damaged(f"{op.operator.name} of {lengths} elements, of rank {rank}")
     return dict(zip(range(rank - axes, rank), lengths, strict=True))
 
 
@@ -315,7 +314,7 @@ def _transform(op: Operation, axes: int, inverse: int) -> None:
     x = pairs(op)
     rank = len(dims(x)) - 1
     if rank < axes:
-        raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
+        raise op.damaged(f"{op.operator.name} of rank {rank}")
     for axis in range(rank - axes, rank):
         x = _dft(op, x, axis, dims(x), inverse=inverse)
     result_pairs(op, x)
@@ -342,16 +341,16 @@ def audio_spectrogram(op: Operation) -> None:
     op.require_rank(0, 2)
     samples, channels = dims(op.stored(0))
     if window < 2 or (isinstance(samples, int) and samples < window):
-        raise ReadError(f"a window of {window} in {samples} samples", where=op.place)
+        raise op.damaged(f"a window of {window} in {samples} samples")
     length = 1 << (window - 1).bit_length()
     signal = unsqueeze(op, op.real(0, (1, 0)), [2])
     if length > window:
         pads = op.ints([0, 0, 0, 0, length - window, 0], "pads")
         signal = op.emit("Pad", [signal, pads], mode="constant")
     shape = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
-    hann = op.builder.array(op.hint("window"), np.pad(shape, (0, length - window)).astype(np.float32))
+    hann = op.array("window", np.pad(shape, (0, length - window)).astype(np.float32))
     frames = (samples - window) // stride + 1 if isinstance(samples, int) else None
-    step, size = (op.builder.array(op.hint(name), np.array(n)) for name, n in (("stride", stride), ("length", length)))
+    step, size = (op.array(name, np.array(n)) for name, n in (("stride", stride), ("length", length)))
     parts = op.emit("STFT", [signal, step, hann, size], (channels, frames, length // 2 + 1, 2), onesided=1)
     squares = op.emit("ReduceSumSquare", [parts, op.ints([3], "axes")], keepdims=0)
     op.result(squares if options.number("magnitude_squared", 0) else op.each("Sqrt", squares))
@@ -377,7 +376,7 @@ def mfcc(op: Operation) -> None:
     magnitudes = op.emit("MatMul", [op.each("Sqrt", x), filters])
     heard = op.each("Log", op.each("Max", magnitudes, op.number(FLOOR, x, "floor")))
     angles = np.outer(np.arange(bands) + 0.5, np.arange(cosines)) * np.pi / bands
-    table = op.builder.array(op.hint("cosines"), (np.sqrt(2 / bands) * np.cos(angles)).astype(np.float32))
+    table = op.array("cosines", (np.sqrt(2 / bands) * np.cos(angles)).astype(np.float32))
     cepstrum = op.emit("MatMul", [heard, table])
     if fits is not None:
         cepstrum = op.emit("Where", [fits, cepstrum, op.number(0, cepstrum, "silence")])
@@ -396,10 +395,10 @@ def _filters(
         gives zeros.
     """
     if op.is_constant(1) and op.integers(1, 1)[0] <= 0:
-        raise ReadError("a sample rate that is not above 0", where=op.place)
+        raise op.damaged("a sample rate that is not above 0")
 
     def constant(name: str, array: npt.ArrayLike) -> ir.Value:
-        return op.builder.array(op.hint(name), np.asarray(array, np.float64))
+        return op.array(name, np.asarray(array, np.float64))
 
     low, high = (MELS * math.log1p(hertz / CORNER) for hertz in (lower, upper))
     width = (high - low) / (bands + 1)

@@ -8,7 +8,6 @@ from itertools import compress
 
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.model import Subgraph
 from relayout.formats.tflite.importing.builder import Dim, Dims, Handle, dims
 from relayout.formats.tflite.importing.operation import Operation
@@ -33,7 +32,7 @@ def carried_operands(op: Operation, first: int = 0) -> list[Given]:
 def hand_over(op: Operation, results: Sequence[Given]) -> None:
     """Hand over values and handles, one for each result."""
     if len(results) != len(op.operator.outputs):
-        raise ReadError(f"{len(results)} results for {len(op.operator.outputs)} tensors", where=op.place)
+        raise op.damaged(f"{len(results)} results for {len(op.operator.outputs)} tensors")
     for i, result in enumerate(results):
         if isinstance(result, Handle):
             op.tensors.handles[op.operator.outputs[i]] = result
@@ -83,7 +82,7 @@ def _changed_extents(op: Operation, states: Sequence[ir.Value], lasts: Sequence[
     changed = set()
     for k, (a, b) in enumerate(zip(states, lasts, strict=True)):
         if a.dtype != b.dtype:
-            raise ReadError("a round changes the type of a state", where=op.place)
+            raise op.damaged("a round changes the type of a state")
         if len(dims(a)) != len(dims(b)):
             raise Unsupported("a round that changes the rank of a state")
         changed |= {(k, axis) for axis, (m, n) in enumerate(zip(dims(a), dims(b), strict=True)) if m != n}
@@ -99,7 +98,7 @@ _INT64 = ir.DataType.INT64
 def if_(op: Operation) -> None:
     """If; its branches are the subgraphs, which read their operands from outside."""
     if op.stored(0).dtype != BOOL:
-        raise ReadError(f"the condition is {op.stored(0).dtype}", where=op.place)
+        raise op.damaged(f"the condition is {op.stored(0).dtype}")
     indices = (op.options.then_subgraph_index, op.options.else_subgraph_index)
     hand_over(op, _chosen(op, [scalar(op, op.stored(0))], carried_operands(op, 1), indices))
 
@@ -109,7 +108,7 @@ def case(op: Operation) -> None:
     """An If inside the other branch of the one before; an index that names no branch means the last."""
     index, indices = op.stored(0), [int(i) for i in op.options.branch_subgraph_indices[:MAX_BRANCHES]]
     if index.dtype != ir.DataType.INT32 or not indices:
-        raise ReadError(f"{len(indices)} branches, chosen by {index.dtype}", where=op.place)
+        raise op.damaged(f"{len(indices)} branches, chosen by {index.dtype}")
     if len(op.options.branch_subgraph_indices) > MAX_BRANCHES:
         raise Unsupported(f"more than {MAX_BRANCHES} branches")
     place = scalar(op, index)
@@ -162,11 +161,11 @@ def _aligned(op: Operation, ours: Sequence[Given], theirs: Sequence[Given]) -> l
     """The values of two branches, side by side; handles must be the same in both."""
     pairs = []
     if len(ours) != len(theirs):
-        raise ReadError("the branches differ in their number of results", where=op.place)
+        raise op.damaged("the branches differ in their number of results")
     for a, b in zip(ours, theirs, strict=True):
         if isinstance(a, ir.Value) and isinstance(b, ir.Value):
             if a.dtype != b.dtype:
-                raise ReadError("the branches differ in their types", where=op.place)
+                raise op.damaged("the branches differ in their types")
             pairs.append((a, b))
         elif a != b:
             raise Unsupported("branches that yield different resources")
@@ -205,7 +204,7 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     given, variables = carried_operands(op), op.program.variables
     inner = op.program.subgraph(body, op.place)
     if not len(given) == len(inner.inputs) == len(inner.outputs):
-        raise ReadError("the body's operands and results differ in number", where=op.place)
+        raise op.damaged("the body's operands and results differ in number")
     carried = [i for i, (a, b) in enumerate(zip(inner.inputs, inner.outputs, strict=True)) if a != b]
     proceed = _test(op, condition, given)
     keys: dict[str, ir.Value] = {}
@@ -317,5 +316,5 @@ def _test(op: Operation, condition: int, given: Sequence[Given]) -> ir.Value:
     """Tell whether there is another round."""
     results = op.program.inline(condition, given, op.place)
     if len(results) != 1 or not isinstance(results[0], ir.Value) or results[0].dtype != BOOL:
-        raise ReadError("the condition does not yield one boolean", where=op.place)
+        raise op.damaged("the condition does not yield one boolean")
     return scalar(op, results[0])

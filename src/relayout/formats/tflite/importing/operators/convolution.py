@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import FullyConnectedOptionsWeightsFormat, Padding, TensorType
 from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import Dim, broadcast, dims
@@ -149,7 +148,7 @@ def groups(op: Operation, depth: Dim) -> int:
     if not isinstance(channels, int) and isinstance(depth, int):
         raise Unsupported("an unknown number of channels, of which ONNX wants the number of groups")
     if not isinstance(channels, int) or not isinstance(depth, int) or depth == 0 or channels % depth:
-        raise ReadError(f"{channels} channels do not fit a kernel of {depth}", where=op.place)
+        raise op.damaged(f"{channels} channels do not fit a kernel of {depth}")
     return channels // depth
 
 
@@ -217,7 +216,7 @@ def require_depthwise(op: Operation) -> None:
     if op.input(0).type == TensorType.INT16 and op.input(1).type == TensorType.INT4:
         raise Unsupported("INT16 data beside INT4 weights, which the kernel does not unpack")
     if op.extents(1)[0] != 1:
-        raise ReadError(f"a depthwise kernel of {op.extents(1)}", where=op.place)
+        raise op.damaged(f"a depthwise kernel of {op.extents(1)}")
 
 
 @operator("CONV_3D", options="Conv3DOptions")
@@ -407,10 +406,10 @@ def fully_connected_rows(op: Operation) -> Rows:
     x, (units, columns) = op.stored(0), op.extents(1)
     shape = dims(x)
     if not isinstance(columns, int) or columns == 0 or not isinstance(units, int):
-        raise ReadError(f"{columns} columns", where=op.place)
+        raise op.damaged(f"{columns} columns")
     fixed = [d for d in shape if isinstance(d, int)]
     if len(fixed) == len(shape) and math.prod(fixed) % columns:
-        raise ReadError(f"shape {list(shape)} does not make rows of {columns}", where=op.place)
+        raise op.damaged(f"shape {list(shape)} does not make rows of {columns}")
     rows = shape[0] if len(shape) == 2 and shape[1] == columns else divided(product(shape), columns)
     return Rows(x, rows, columns, units)
 
@@ -477,7 +476,7 @@ def batch_matmul(op: Operation) -> None:
     def operand(i: int, adjoint: bool) -> ir.Value:
         rank = len(dims(op.stored(i)))
         if rank < 2:
-            raise ReadError(f"operand {i} is no matrix", where=op.place)
+            raise op.damaged(f"operand {i} is no matrix")
         swapped = (*range(rank - 2), rank - 1, rank - 2)
         if plain:
             return op.transpose(op.whole(i), swapped) if adjoint else op.whole(i)

@@ -32,23 +32,23 @@ class Options:
         self.op = op
         found = parse(np.asarray(op.operator.custom_options).tobytes(), op.place)
         if not isinstance(found, dict):
-            raise ReadError(f"the options of {op.operator.name} are no map", where=op.place)
+            raise op.damaged(f"the options of {op.operator.name} are no map")
         self.found = found
 
     def number(self, name: str, default: float | None = None) -> float:
         """A number; a boolean counts as one."""
         value = self.found.get(name, default)
         if not isinstance(value, int | float):
-            raise ReadError(f"{self.op.operator.name} lacks the option {name}", where=self.op.place)
+            raise self.op.damaged(f"{self.op.operator.name} lacks the option {name}")
         if not abs(value) <= _LARGEST:
-            raise ReadError(f"the option {name} is {value}", where=self.op.place)
+            raise self.op.damaged(f"the option {name} is {value}")
         return float(value)
 
     def count(self, name: str, default: int | None = None, most: int = 1 << 31) -> int:
         """A whole number from 1 on."""
         value = self.number(name, default)
         if not (1 <= value <= most and value == int(value)):
-            raise ReadError(f"the option {name} is {value}", where=self.op.place)
+            raise self.op.damaged(f"the option {name} is {value}")
         return int(value)
 
 
@@ -146,7 +146,7 @@ def _points(op: Operation, *axes: int) -> tuple[ir.Value, int, int]:
 def _matrix(op: Operation, i: int) -> ir.Value:
     matrix = op.real(i)
     if dims(matrix) != _MATRIX:
-        raise ReadError(f"a transform of shape {list(dims(matrix))}, not {list(_MATRIX)}", where=op.place)
+        raise op.damaged(f"a transform of shape {list(dims(matrix))}, not {list(_MATRIX)}")
     return op.reshape(matrix, (16,))
 
 
@@ -186,16 +186,16 @@ def transform_tensor_bilinear(op: Operation) -> None:
     if batch != 1 or not isinstance(height, int) or not isinstance(width, int):
         raise Unsupported("an image that its kernel does not take")
     centres = (np.arange(columns).reshape(1, 1, -1, 1), np.arange(rows).reshape(1, -1, 1, 1))
-    x, y = (op.builder.array(op.hint("centres"), each.astype(np.float32) + np.float32(0.5)) for each in centres)
+    x, y = (op.array("centres", each.astype(np.float32) + np.float32(0.5)) for each in centres)
     moved = _moved(op, _matrix(op, 1), x, y)
     place = op.each("Sub", moved, op.number(0.5, moved, "half"))
     last, zero = np.array([width - 1, height - 1], np.float32), op.number(0, place, "zero")
     # How far each place is from the first and from the last row and column: inside, where none is below 0.
-    after = op.each("Sub", op.builder.array(op.hint("last"), last), place)
+    after = op.each("Sub", op.array("last", last), place)
     around = joined(op, [place, after], 3)
     least = op.emit("ReduceMin", [around, op.ints([3])], keepdims=1)
     inside = op.reshape(op.each("LessOrEqual", zero, least), (1, 1, rows, columns))
-    span = op.builder.array(op.hint("span"), np.maximum(last, 1) / 2)
+    span = op.array("span", np.maximum(last, 1) / 2)
     grid = op.each("Sub", op.each("Div", place, span), op.number(1, place, "one"))
     sampled = op.emit(
         "GridSample",
@@ -223,7 +223,7 @@ def landmarks_to_transform_matrix(op: Operation) -> None:
     listed = options.found.get("subset_idxs")
     chosen = [i for i in listed if isinstance(i, int)] if isinstance(listed, list) else []
     if not chosen or chosen != listed or not all(0 <= i < count for i in (*ends, *chosen)):
-        raise ReadError(f"not each of its points is one of {count}", where=op.place)
+        raise op.damaged(f"not each of its points is one of {count}")
     sizes = [options.count(f"output_{side}", most=_MOST_PIXELS) for side in ("width", "height")]
     scales = [options.number(f"scale_{axis}") / size for axis, size in zip("xy", sizes, strict=True)]
 
@@ -234,12 +234,12 @@ def landmarks_to_transform_matrix(op: Operation) -> None:
     high, low = (op.emit(f"Reduce{which}", [turned, op.ints([1])], keepdims=1) for which in ("Max", "Min"))
     middle = op.each("Mul", op.each("Add", high, low), op.number(0.5, high, "half"))
     centre = op.emit("MatMul", [middle, forth])
-    extents = op.builder.array(op.hint("scales"), np.array(scales, np.float32))
+    extents = op.array("scales", np.array(scales, np.float32))
     scaled = op.each("Mul", back, op.each("Mul", op.each("Sub", high, low), extents))
-    corner = op.builder.array(op.hint("corner"), -np.array(sizes, np.float32).reshape(1, 2, 1) / 2)
+    corner = op.array("corner", -np.array(sizes, np.float32).reshape(1, 2, 1) / 2)
     shift = op.each("Add", op.reshape(centre, (1, 2, 1)), op.emit("MatMul", [scaled, corner]))
-    level = op.builder.array(op.hint("level"), np.zeros((1, 2, 1), np.float32))
-    rest = op.builder.array(op.hint("rest"), np.eye(4, dtype=np.float32)[None, 2:])
+    level = op.array("level", np.zeros((1, 2, 1), np.float32))
+    rest = op.array("rest", np.eye(4, dtype=np.float32)[None, 2:])
     op.result(joined(op, [joined(op, [scaled, level, shift], 2), rest], 1))
 
 
@@ -252,13 +252,13 @@ def _turns(op: Operation, plane: ir.Value, ends: list[int], target: float) -> li
     way = op.each("Sub", last, first)
     squares = op.emit("ReduceSumSquare", [way, op.ints([2])], keepdims=1)
     none = op.each("Equal", squares, op.number(0, squares, "zero"))
-    level = op.builder.array(op.hint("level"), np.array([1, 0], np.float32))  # the kernel's arc of no way is 0
+    level = op.array("level", np.array([1, 0], np.float32))  # the kernel's arc of no way is 0
     unit = op.each("Div", way, op.each("Sqrt", squares))
     unit = op.emit("Where", [none, level, unit])
     # The cosine and the sine of target - own, as sums of the own cosine and sine.
     c, s = np.array([math.cos(target), math.sin(target)]), np.array([math.sin(target), -math.cos(target)])
     turns = (np.stack(turn, 1).astype(np.float32) for turn in ([c, s, -s, c], [c, -s, s, c]))
-    weights = (op.builder.array(op.hint("turn"), turn) for turn in turns)
+    weights = (op.array("turn", turn) for turn in turns)
     return [op.reshape(op.emit("MatMul", [unit, weight]), (1, 2, 2)) for weight in weights]
 
 
@@ -272,10 +272,10 @@ def _struct(op: Operation, count: int) -> list[int]:
     """The first integers of the options; the first is the padding, the others are extents."""
     data = np.asarray(op.operator.custom_options).tobytes()
     if len(data) < 4 * count:
-        raise ReadError(f"{op.operator.name} has {len(data)} bytes of options, not {4 * count}", where=op.place)
+        raise op.damaged(f"{op.operator.name} has {len(data)} bytes of options, not {4 * count}")
     numbers = [int(n) for n in np.frombuffer(data, "<i4", count)]
     if numbers[0] not in (_SAME, _VALID) or not all(1 <= n <= _MOST for n in numbers[1:5]):
-        raise ReadError(f"{op.operator.name} has the options {numbers}", where=op.place)
+        raise op.damaged(f"{op.operator.name} has the options {numbers}")
     return numbers
 
 
@@ -313,8 +313,8 @@ def max_pooling_with_argmax(op: Operation) -> None:
         np.arange(n) * stride - before
         for n, stride, before in zip((d for d in out if isinstance(d, int)), strides, around, strict=False)
     )
-    row = op.each("Sub", row, op.builder.array(op.hint("tops"), tops.astype(np.int64).reshape(-1, 1)))
-    column = op.each("Sub", column, op.builder.array(op.hint("lefts"), lefts.astype(np.int64)))
+    row = op.each("Sub", row, op.array("tops", tops.astype(np.int64).reshape(-1, 1)))
+    column = op.each("Sub", column, op.array("lefts", lefts.astype(np.int64)))
     place = op.each("Add", op.each("Mul", row, op.number(width, row, "width")), column)
     place = op.cast(place, ir.DataType.FLOAT)
     low, high = activation.clamp(fused)
@@ -332,11 +332,11 @@ def max_unpooling(op: Operation) -> None:
         raise Unsupported("windows that overlap or leave gaps")
     x, places = op.stored(0), op.cast(op.stored(1), _INT64)
     if dims(places) != dims(x):
-        raise ReadError(f"indices of shape {list(dims(places))} for {list(dims(x))}", where=op.place)
+        raise op.damaged(f"indices of shape {list(dims(places))} for {list(dims(x))}")
     spread = op.ints([2, 4], "axes")
     x, places = (op.emit("Unsqueeze", [value, spread]) for value in (x, places))
     each = np.arange(width * height).reshape(1, 1, height, 1, width, 1)
-    here = op.emit("Equal", [places, op.builder.array(op.hint("places"), each)])
+    here = op.emit("Equal", [places, op.array("places", each)])
     chosen = op.emit("Where", [here, x, op.number(0, x, "zero")])
     tall, wide, deep = _fixed(op, x, 1, 3, 5)
     op.result(op.reshape(chosen, (dims(x)[0], tall * height, wide * width, deep)))

@@ -7,7 +7,6 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import Operation
@@ -69,10 +68,10 @@ def _suppressed(op: Operation, options: Options, boxes: ir.Value, scores: ir.Val
     overlap = options.number("nms_iou_threshold")
     threshold = np.float32(options.number("nms_score_threshold"))
     if not 0 <= overlap <= 1:
-        raise ReadError(f"the option nms_iou_threshold is {overlap}", where=op.place)
+        raise op.damaged(f"the option nms_iou_threshold is {overlap}")
     limits = (("iou", overlap), ("score", np.nextafter(threshold, np.float32(-math.inf))))
     operands = [op.ints([most], "most")]
-    operands += [op.builder.array(op.hint(name), np.array([v], np.float32)) for name, v in limits]
+    operands += [op.array(name, np.array([v], np.float32)) for name, v in limits]
     found = op.builder.names.unique(op.hint("found"))
     return op.emit("NonMaxSuppression", [boxes, scores, *operands], (found, 3), _INT64)
 
@@ -85,11 +84,11 @@ def _decoded(op: Operation, options: Options) -> ir.Value:
     offsets = _alone(op, offsets)
     batch, count, width = dims(offsets)
     if batch != 1 or width != 4 or dims(anchors)[1:] != (count, 4):
-        raise ReadError(f"boxes of shape {list(dims(offsets))}, anchors of {list(dims(anchors))}", where=op.place)
+        raise op.damaged(f"boxes of shape {list(dims(offsets))}, anchors of {list(dims(anchors))}")
     scales = [options.number(f"{axis}_scale") for axis in "yxhw"]
     if 0 in scales:
-        raise ReadError("a scale is 0", where=op.place)
-    scaled = op.each("Div", offsets, op.builder.array(op.hint("scales"), np.array(scales, np.float32)))
+        raise op.damaged("a scale is 0")
+    scaled = op.each("Div", offsets, op.array("scales", np.array(scales, np.float32)))
     shift, growth = divided(op, scaled, 2, [2, 2])
     centre, size = divided(op, anchors, 2, [2, 2])
     middle = op.each("Add", op.each("Mul", shift, size), centre)
@@ -110,7 +109,7 @@ def _without_background(op: Operation, classes: int) -> ir.Value:
     scores = _alone(op, op.real(1))
     there = dims(scores)[2]
     if there not in (classes, classes + 1):
-        raise ReadError(f"{there} scores for {classes} classes", where=op.place)
+        raise op.damaged(f"{there} scores for {classes} classes")
     return cut(op, scores, [1], [classes + 1], [2]) if there == classes + 1 else scores
 
 
@@ -254,7 +253,7 @@ def _softly(op: Operation, sigma: float) -> None:
     most = scalar(op, op.cast(op.stored(2), _INT64))
     extent: Dim = op.integers(2, 1)[0] if op.is_constant(2) else None
     rows = op.out_dims((extent,))
-    always = op.builder.array(op.hint("true"), np.array(True))
+    always = op.array("true", np.array(True))
     name = op.hint("soft")
     results = op.builder.emit(
         "Loop",
@@ -285,12 +284,12 @@ def combined_non_max_suppression(op: Operation) -> None:
     batch, _, count = dims(scores)
     (classes,) = op.fixed(dims(scores)[1:2], "an unknown number of classes")
     if dims(boxes)[2] not in (1, classes) or dims(boxes)[3] != 4:
-        raise ReadError(f"boxes of shape {list(dims(boxes))} for {classes} classes", where=op.place)
+        raise op.damaged(f"boxes of shape {list(dims(boxes))} for {classes} classes")
     each, whole = dims(boxes)[2] != 1, product((classes, count))
     table = _flat(op, _kept(op, boxes, scores, each), (batch, whole))
     (total,) = op.integers(3, 1)  # boxes of an image that the results have
     if total < 1:
-        raise ReadError(f"{total} boxes are wanted", where=op.place)
+        raise op.damaged(f"{total} boxes are wanted")
     if attributes(op).number("pad_per_class"):
         total = min(total, op.integers(2, 1)[0] * classes)
     found: Dim = None  # how many scores are looked at: no more than there are
@@ -329,7 +328,7 @@ def _kept(op: Operation, boxes: ir.Value, scores: ir.Value, each: bool) -> ir.Va
     else:
         boxes = squeeze(op, boxes, [2])
     if op.is_constant(4) and not 0 <= float(op.constant(4).reshape(-1)[0]) <= 1:
-        raise ReadError("the limit of overlaps is not between 0 and 1", where=op.place)
+        raise op.damaged("the limit of overlaps is not between 0 and 1")
     most = op.reshape(op.cast(op.stored(2), _INT64), (1,))
     limits = [op.reshape(op.real(i), (1,)) for i in (4, 5)]
     found = op.builder.names.unique(op.hint("found"))

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.activation import clip
 from relayout.formats.tflite.importing.builder import dims
@@ -204,11 +203,11 @@ def fake_quant(op: Operation) -> None:
     if options.narrow_range:
         raise Unsupported("a narrow range")  # the interpreter refuses it too: it is meant for weights
     if not low <= 0 <= high or low == high or not 2 <= options.num_bits <= 16:
-        raise ReadError(f"{options.num_bits} bits between {low} and {high}", where=op.place)
+        raise op.damaged(f"{options.num_bits} bits between {low} and {high}")
     first, last = np.float32(0), np.float32((1 << options.num_bits) - 1)
     scale = (high - low) / (last - first)
     if not 1e-30 < scale < 1e30:
-        raise ReadError(f"steps of {scale}", where=op.place)
+        raise op.damaged(f"steps of {scale}")
     zero = np.floor(np.clip(first - low / scale, first, last) + np.float32(0.5))
     low, high = (first - zero) * scale, (last - zero) * scale
     op.result(rounded_to_steps(op, clip(op, x, float(low), float(high)), low, scale))
@@ -218,7 +217,7 @@ def rounded_to_steps(op: Operation, x: ir.Value, low: npt.ArrayLike, scale: npt.
     """Numbers from `low` on, rounded to steps from there; one for all, or one for each channel."""
 
     def constant(numbers: npt.ArrayLike, name: str) -> ir.Value:
-        return op.builder.array(op.hint(name), np.asarray(numbers, np.float32))
+        return op.array(name, np.asarray(numbers, np.float32))
 
     steps = op.each("Sub", x, constant(low, "low"))
     steps = op.each("Mul", steps, constant(1 / np.asarray(scale), "inverse"))
@@ -324,7 +323,7 @@ def _float_of(op: Operation, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """The floats whose bits these integers of their width are; what is not a number loses its payload."""
     layout = _LAYOUTS[dtype]
     x, whole = op.cast(x, layout.whole), layout.whole
-    like = op.builder.array(op.hint("zero"), np.zeros((), layout.computed.numpy()))
+    like = op.array("zero", np.zeros((), layout.computed.numpy()))
     magnitude = op.each("BitwiseAnd", x, _whole(op, whole, (1 << dtype.bitwidth - 1) - 1))
     lead = _whole(op, whole, 1 << layout.fraction)
     exponent = op.each("Div", magnitude, lead)
@@ -379,7 +378,7 @@ def _regrouped(op: Operation, x: ir.Value, target: ir.DataType) -> ir.Value:
     if before == after:
         return op.cast(x, target)
     count = max(before, after) // min(before, after)
-    steps = op.builder.array(op.hint("steps"), np.arange(count, dtype=np.uint64) * min(before, after))
+    steps = op.array("steps", np.arange(count, dtype=np.uint64) * min(before, after))
     narrow = ir.DataType[f"UINT{min(before, after)}"]
     if before > after:
         bits = op.cast(unsqueeze(op, op.cast(x, ir.DataType[f"UINT{before}"]), [rank]), _UINT64)
@@ -387,7 +386,7 @@ def _regrouped(op: Operation, x: ir.Value, target: ir.DataType) -> ir.Value:
         mask = op.number((1 << after) - 1, y, "mask")
         return op.cast(op.cast(op.each("BitwiseAnd", y, mask), narrow), target)
     if rank < 1 or dims(x)[-1] != count:
-        raise ReadError(f"{dims(x)} has no axis of {count} for wider integers", where=op.place)
+        raise op.damaged(f"{dims(x)} has no axis of {count} for wider integers")
     bits = op.cast(op.cast(x, narrow), _UINT64)
     y = op.emit("BitShift", [bits, steps], direction="LEFT")
     # Not a ReduceSum: that of ONNX Runtime keeps 53 bits.

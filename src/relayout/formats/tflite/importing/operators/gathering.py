@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Tensor, texts
 from relayout.formats.tflite.importing.builder import Dim, Dims, Handle, dims, initial_text, variable_name
@@ -31,7 +30,7 @@ def gather(op: Operation) -> None:
     if batch:
         batch = op.axis(batch, len(dims(indices)) + 1)
     if batch > axis:
-        raise ReadError(f"{batch} batch dimensions before axis {axis}", where=op.place)
+        raise op.damaged(f"{batch} batch dimensions before axis {axis}")
     if batch:
         each = op.cast(unsqueeze(op, indices, [len(dims(indices))]), _INT64)
         rank, picked, between = len(dims(x)), len(dims(indices)) - batch, axis - batch
@@ -54,7 +53,7 @@ def gather_nd(op: Operation) -> None:
     indices = op.cast(op.stored(1), _INT64)
     depth = dims(indices)[-1]
     if not isinstance(depth, int) or depth > len(dims(x)):
-        raise ReadError(f"indices of {depth} into rank {len(dims(x))}", where=op.place)
+        raise op.damaged(f"indices of {depth} into rank {len(dims(x))}")
     finish(op.emit("GatherND", [x, indices]))
 
 
@@ -331,7 +330,7 @@ def embedding_lookup_sparse(op: Operation) -> None:
         raise Unsupported(f"combiner {combiner}")
     rank, depth = len(dims(table)) - 1, dims(places)[1] if len(dims(places)) == 2 else None
     if not isinstance(depth, int) or depth < 1:
-        raise ReadError("the places have no coordinates", where=op.place)
+        raise op.damaged("the places have no coordinates")
     dense, _ = extents_of(op, 2)
     bounds = [op.ints(v, n) for v, n in (([0], "starts"), ([-1], "ends"), ([0], "axes"))]
     outer = op.emit("Slice", [dense, *bounds])
@@ -379,7 +378,7 @@ def hashtable_lookup(op: Operation) -> None:
 def bucketize(op: Operation) -> None:
     """How many of the boundaries are not greater than each element."""
     x = op.cast(op.real(0), ir.DataType.FLOAT)
-    boundaries = op.builder.array(op.hint("boundaries"), np.array(op.options.boundaries, np.float32))
+    boundaries = op.array("boundaries", np.array(op.options.boundaries, np.float32))
     rank = len(dims(x))
     counted = op.cast(op.each("GreaterOrEqual", unsqueeze(op, x, [rank]), boundaries), ir.DataType.INT32)
     op.result_stored(op.emit("ReduceSum", [counted, op.ints([rank])], keepdims=0))
@@ -416,7 +415,7 @@ def broadcast_args(op: Operation) -> None:
     def filled(value: ir.Value, length: int) -> ir.Value:
         if length == rank:
             return value
-        ones = op.builder.array(op.hint("ones"), np.ones(rank - length, value.dtype.numpy() if value.dtype else None))
+        ones = op.array("ones", np.ones(rank - length, value.dtype.numpy() if value.dtype else None))
         return op.emit("Concat", [ones, value], axis=0)
 
     a, b = filled(a, known[0]), filled(b, known[1])
@@ -467,7 +466,7 @@ def read_variable(op: Operation) -> None:
     if value is None:
         raise Unsupported("a variable that is read before anything assigns to it")
     if value.dtype != op.tensors.dtype(tensor):
-        raise ReadError(f"variable {variable.name} holds {value.dtype}", where=op.place)
+        raise op.damaged(f"variable {variable.name} holds {value.dtype}")
     op.result_stored(value)
 
 
@@ -531,7 +530,7 @@ def hashtable_import(op: Operation) -> None:
     content: dict[str | int, str | int] = {}
     both = _elements(op, 1, keys), _elements(op, 2, values)
     if len(both[0]) != len(both[1]):
-        raise ReadError(f"{len(both[0])} keys for {len(both[1])} values", where=op.place)
+        raise op.damaged(f"{len(both[0])} keys for {len(both[1])} values")
     for key, value in zip(*both, strict=True):
         content.setdefault(key, value)
     # A table that is filled already stays as it is.
@@ -568,5 +567,5 @@ def hashtable_find(op: Operation) -> None:
 @operator("HASHTABLE_SIZE", options="HashtableSizeOptions")
 def hashtable_size(op: Operation) -> None:
     """A constant."""
-    size = op.builder.array(op.hint("size"), np.array([len(_content(op))], np.int64))
+    size = op.array("size", np.array([len(_content(op))], np.int64))
     op.result_stored(op.emit("Identity", [size]))

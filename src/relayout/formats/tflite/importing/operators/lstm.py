@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.importing.activation import clip
@@ -350,7 +349,7 @@ def _basic(op: Operation) -> None:
     both = joined(op, [op.real(0), op.real(1)], 1)
     rows = dims(op.stored(2))[0]
     if not isinstance(rows, int) or rows % 4:
-        raise ReadError(f"{rows} rows for four gates", where=op.place)
+        raise op.damaged(f"{rows} rows for four gates")
     sums = op.emit("Gemm", [both, op.real(2), op.bias(3)], transB=1)
     recurrent.mark(op, sums.producer())
     enter, cell, forget, leave = divided(op, sums, 1, [rows // 4] * 4)

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import ActivationFunctionType, TensorType
 from relayout.formats.tflite.importing import activation
 from relayout.formats.tflite.importing.builder import Dims, dims
@@ -95,7 +94,7 @@ def zeros(op: Operation, shape: Dims, like: ir.Value, axis: int = 1) -> ir.Value
     batch, *rest = shape
     units = [d for d in rest if isinstance(d, int)]
     if len(units) != len(rest):
-        raise ReadError("the number of units is unknown", where=op.place)
+        raise op.damaged("the number of units is unknown")
     zero = op.number(0, like, "zero")
     if isinstance(batch, int):
         return op.emit("Expand", [zero, op.ints([batch, *units], "shape")])
@@ -193,7 +192,7 @@ def units_of(op: Operation, i: int) -> int:
     op.require_rank(i, 2)
     units = dims(op.stored(i))[0]
     if not isinstance(units, int):
-        raise ReadError("the number of units is unknown", where=op.place)
+        raise op.damaged("the number of units is unknown")
     return units
 
 
@@ -256,7 +255,7 @@ def svdf(op: Operation) -> None:
     op.require_rank(0, 2)
     filters, (_, memory), rank = units_of(op, 1), dims(times), op.options.rank
     if not isinstance(memory, int) or rank < 1 or filters % rank or dims(times)[0] != filters:
-        raise ReadError(f"{filters} filters of rank {rank}", where=op.place)
+        raise op.damaged(f"{filters} filters of rank {rank}")
     batch, units = dims(x)[0], filters // rank
     newest = op.emit("Gemm", [x, features], transB=1)
     mark(op, newest.producer(), (_STATE,))

@@ -67,7 +67,7 @@ def mean_of_steps(op: Operation) -> bool:
     if not op.input(0).type == op.output().type == TensorType.INT16:
         return False
     y = _reduce(op, "ReduceMean", op.cast(op.stored(0), ir.DataType.FLOAT))
-    step = op.builder.array(op.hint("step"), (after.scale / before.scale).reshape(()))
+    step = op.array("step", (after.scale / before.scale).reshape(()))
     op.result_stored(op.emit("QuantizeLinear", [y, step, op.tensors.parameters(op.output())[1]]))
     return True
 
@@ -136,7 +136,7 @@ def top_elements(
 @operator("RANK")
 def rank(op: Operation) -> None:
     """A constant."""
-    op.result_stored(op.builder.array(op.hint("rank"), np.asarray(len(dims(op.stored(0))), np.int32)))
+    op.result_stored(op.array("rank", np.asarray(len(dims(op.stored(0))), np.int32)))
 
 
 @operator("SHAPE", options="ShapeOptions", texts=ANY_OPSET)

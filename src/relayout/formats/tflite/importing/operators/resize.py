@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.extents import contents, divided, shifted, times
@@ -70,11 +69,11 @@ def _blocks(op: Operation, x: ir.Value) -> tuple[list[int], list[int] | None, li
         raise Unsupported("a block size that is computed, which decides how many axes there are in between")
     block, ends = op.integers(1), op.integers(2) if op.is_constant(2) else None
     if len(block) > rank or min(block, default=1) < 1:
-        raise ReadError(f"blocks {block} do not fit rank {rank + 1}", where=op.place)
+        raise op.damaged(f"blocks {block} do not fit rank {rank + 1}")
     if ends is None:
         return block, None, None
     if len(ends) != 2 * len(block) or min(ends, default=0) < 0:
-        raise ReadError(f"blocks {block} and margins {ends} do not fit", where=op.place)
+        raise op.damaged(f"blocks {block} and margins {ends} do not fit")
     return block, ends[::2], ends[1::2]
 
 
@@ -110,7 +109,7 @@ def space_to_batch(op: Operation) -> None:
     many, rank = len(block), len(dims(x))
     x = _padded(op, x, begins, ends, many)
     if any(isinstance(d, int) and d % b for d, b in zip(dims(x)[1:], block, strict=False)):
-        raise ReadError(f"{list(dims(x))} is not divided by {block}", where=op.place)
+        raise op.damaged(f"{list(dims(x))} is not divided by {block}")
     extents = _Extents(op, x)
     tail = [extents.same(axis) for axis in range(1 + many, rank)]
     split = [extents.same(0)]
@@ -130,7 +129,7 @@ def batch_to_space(op: Operation) -> None:
     block, begins, ends = _blocks(op, x)
     batch, many, rank = dims(x)[0], len(block), len(dims(x))
     if isinstance(batch, int) and batch % math.prod(block):
-        raise ReadError(f"{batch} is not divided by {block}", where=op.place)
+        raise op.damaged(f"{batch} is not divided by {block}")
     extents = _Extents(op, x)
     n, tail = extents.over(0, math.prod(block)), [extents.same(axis) for axis in range(1 + many, rank)]
     x = _regrouped(op, x, [*map(_fixed, block), n, *(extents.same(axis) for axis in range(1, 1 + many)), *tail])
@@ -160,7 +159,7 @@ def reverse_sequence(op: Operation) -> None:
     rank = len(dims(x))
     time, batch = op.axis(op.options.seq_dim, rank), op.axis(op.options.batch_dim, rank)
     if time == batch:
-        raise ReadError(f"both the sequence and the batch are axis {time}", where=op.place)
+        raise op.damaged(f"both the sequence and the batch are axis {time}")
     lengths, front = op.cast(op.stored(1), ir.DataType.INT64), {time, batch} != {0, 1}
     perm = [batch, time, *(axis for axis in range(rank) if axis not in (time, batch))]
     x = op.transpose(x, perm) if front else x
@@ -195,7 +194,7 @@ def fitting(op: Operation, x: ir.Value, part: Sequence[Dim], update: ir.Value | 
     """The last start, along each axis, from which a part fits into a tensor."""
     whole = dims(x)
     if len(whole) != len(part):
-        raise ReadError(f"a part of rank {len(part)} of rank {len(whole)}", where=op.place)
+        raise op.damaged(f"a part of rank {len(part)} of rank {len(whole)}")
     room = [a - b for a, b in zip(whole, part, strict=True) if isinstance(a, int) and isinstance(b, int)]
     if len(room) == len(whole):
         return op.ints(room, "room")
@@ -255,7 +254,7 @@ def reduce_windows(
     """
     rank = len(dims(x))
     if not len(window) == len(strides) == len(dilations) == rank or min([*window, *strides, *dilations], default=1) < 1:
-        raise ReadError(f"a window of {list(window)[:9]} does not fit rank {rank}", where=op.place)
+        raise op.damaged(f"a window of {list(window)[:9]} does not fit rank {rank}")
     for axis, (size, stride, dilation) in enumerate(zip(window, strides, dilations, strict=True)):
         unknown = "unknown dimensions, of whose windows ONNX has to know how many there are"
         (extent,) = op.fixed(dims(x)[axis : axis + 1], unknown)
@@ -303,7 +302,7 @@ def dilate(op: Operation) -> None:
     """Pad behind every element, for each axis, and Slice what follows the last one."""
     x, value, steps = op.raw(0), op.raw(2), op.integers(1)
     if len(steps) != len(dims(x)) or min(steps, default=1) < 1:
-        raise ReadError(f"dilations {steps} do not fit rank {len(dims(x))}", where=op.place)
+        raise op.damaged(f"dilations {steps} do not fit rank {len(dims(x))}")
     for axis, step in enumerate(steps):
         x = interleave(op, x, axis, step, value)
     op.result_whole(x)
@@ -345,14 +344,14 @@ def _target(
         k for a, b in zip(spatial, wanted, strict=True) for k in range(1, 17) if a is not None and times(a, k) == b
     ]
     if len(factors) == 2:
-        return op.builder.array(op.hint("scales"), np.array([1, 1, *factors], np.float32)), None
+        return op.array("scales", np.array([1, 1, *factors], np.float32)), None
     pairs = [(a, b) for a, b in zip(spatial, wanted, strict=True) if isinstance(a, int) and isinstance(b, int)]
     scales = np.array([1, 1, *(b / a if a else 0 for a, b in pairs)], np.float32)
     # Runtimes floor extent times scale, in single or double precision; where that is another size, scales are no use.
     if len(pairs) == 2 and all(
         int(np.float32(a) * s) == int(a * float(s)) == b for (a, b), s in zip(pairs, scales[2:], strict=True)
     ):
-        return op.builder.array(op.hint("scales"), scales), None
+        return op.array("scales", scales), None
     front = op.emit("Shape", [x], start=0, end=2)
     back = op.ints(op.integers(1), "sizes") if op.is_constant(1) else op.cast(op.stored(1), ir.DataType.INT64)
     return None, op.emit("Concat", [front, back], axis=0)
@@ -365,7 +364,7 @@ def size_of(op: Operation) -> tuple[Dim, Dim]:
         return (known[0], known[1]) if known is not None and len(known) == 2 else (None, None)
     size = op.integers(1)
     if len(size) != 2 or min(size) <= 0:
-        raise ReadError(f"{size} is no height and width", where=op.place)
+        raise op.damaged(f"{size} is no height and width")
     return size[0], size[1]
 
 
@@ -400,7 +399,7 @@ def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
             op.each(
                 "Mul",
                 op.emit("Gather", [x, op.ints(places, "places")], axis=axis),
-                op.builder.array(op.hint("weights"), weights.reshape(size, *behind)),
+                op.array("weights", weights.reshape(size, *behind)),
             )
             for places, weights in ((low.tolist(), (1 << _BITS) - above), (high.tolist(), above))
         )
@@ -442,7 +441,7 @@ def resize_nearest_neighbor(op: Operation) -> None:
 def scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
     """An extent times a factor, or over it."""
     if factor <= 0 or (down and isinstance(dim, int) and dim % factor):
-        raise ReadError(f"{dim} is not divided by {factor}", where=op.place)
+        raise op.damaged(f"{dim} is not divided by {factor}")
     return divided(dim, factor) if down else times(dim, factor)
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import onnx_ir as ir
 
 from relayout import layout
-from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, Dims, broadcast, dims
 from relayout.formats.tflite.importing.extents import contents, divided, element, product, times
 from relayout.formats.tflite.importing.operation import Operation
@@ -98,14 +97,14 @@ def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
     A named dimension passes to the -1 where everything else cancels: `(batch, 3, 4)` as `(-1, 12)` is `(batch, 12)`.
     """
     if target.count(-1) > 1 or any(t < -1 for t in target):
-        raise ReadError(f"{target} is no shape", where=op.place)
+        raise op.damaged(f"{target} is no shape")
     names = [d for d in shape if not isinstance(d, int)]
     have, rest = math.prod(d for d in shape if isinstance(d, int)), math.prod(t for t in target if t != -1)
     missing: Dim = None
     if rest and (names or have % rest == 0):
         missing = divided(product(shape), rest)
     if not names and (have != rest if -1 not in target else missing is None and have != 0):
-        raise ReadError(f"{list(shape)} cannot become {target}", where=op.place)
+        raise op.damaged(f"{list(shape)} cannot become {target}")
     return tuple(missing if t == -1 else t for t in target)
 
 
@@ -195,7 +194,7 @@ def transpose(op: Operation) -> None:
     rank = len(dims(x))
     perm = [op.axis(axis, rank) for axis in op.integers(1)]
     if sorted(perm) != list(range(rank)):
-        raise ReadError(f"{perm} is no order of {rank} axes", where=op.place)
+        raise op.damaged(f"{perm} is no order of {rank} axes")
     finish(op.emit("Transpose", [x], perm=perm))
 
 
@@ -229,7 +228,7 @@ def tiled_dims(op: Operation, x: ir.Value, known: Dims | None) -> Dims:
     shape: Dims = (None,) * len(dims(x))
     if known is not None:
         if len(known) != len(shape):
-            raise ReadError(f"{len(known)} repeats for rank {len(shape)}", where=op.place)
+            raise op.damaged(f"{len(known)} repeats for rank {len(shape)}")
         pairs = zip(dims(x), known, strict=True)
         shape = tuple(times(d, r) if isinstance(r, int) else r if d == 1 else None for d, r in pairs)
     return shape
@@ -287,7 +286,7 @@ def multinomial(op: Operation) -> None:
     op.require_rank(0, 2)
     (count,) = op.integers(1, 1)
     if count < 1:
-        raise ReadError(f"{count} samples", where=op.place)
+        raise op.damaged(f"{count} samples")
     logits = op.real(0)
     # ONNX Runtime draws by exp(x), which for large x is infinite: logarithms of probabilities are never above 0.
     logits = op.emit("LogSoftmax", [logits], axis=-1)

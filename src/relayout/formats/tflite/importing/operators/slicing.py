@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import MirrorPadMode, TensorType
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.extents import contents, shifted
@@ -56,7 +55,7 @@ def slice_(op: Operation) -> None:
     if op.is_constant(1) and op.is_constant(2):
         begin, size = op.integers(1), op.integers(2)
         if not len(begin) == len(size) == rank:
-            raise ReadError(f"begin and size do not fit rank {rank}", where=op.place)
+            raise op.damaged(f"begin and size do not fit rank {rank}")
         ends = [LAST if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
         finish(cut(op, x, begin, ends, range(rank)))
         return
@@ -74,7 +73,7 @@ def _bounds(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
     def constant(i: int, name: str, negative: int) -> ir.Value:
         numbers = [negative if v < 0 else v for v in op.integers(i)]
-        return op.builder.array(op.hint(name), np.array(numbers, kind.numpy()))
+        return op.array(name, np.array(numbers, kind.numpy()))
 
     first = constant(1, "starts", 0) if op.is_constant(1) else op.cast(op.stored(1), kind)
     if op.is_constant(2):
@@ -90,7 +89,7 @@ def _pads(op: Operation, rank: int) -> list[int]:
     """Operand 1 in ONNX's order: all begins, then all ends."""
     pairs = op.integers(1, 2 * rank)
     if len(pairs) != 2 * rank or min(pairs, default=0) < 0:
-        raise ReadError(f"paddings {pairs} do not fit rank {rank}", where=op.place)
+        raise op.damaged(f"paddings {pairs} do not fit rank {rank}")
     return pairs[::2] + pairs[1::2]
 
 
@@ -237,7 +236,7 @@ def divided(op: Operation, x: ir.Value, axis: int, sizes: Sequence[int]) -> Sequ
     """A Split into parts of these extents."""
     extent = dims(x)[axis]
     if isinstance(extent, int) and sum(sizes) != extent:
-        raise ReadError(f"parts of {list(sizes)[:9]} do not make {extent}", where=op.place)
+        raise op.damaged(f"parts of {list(sizes)[:9]} do not make {extent}")
     shapes = [(*dims(x)[:axis], size, *dims(x)[axis + 1 :]) for size in sizes]
     return op.emit_all("Split", [x, op.ints(sizes, "sizes")], shapes, axis=axis)
 
@@ -252,7 +251,7 @@ def split(op: Operation) -> None:
     extent = dims(x)[axis]
     if isinstance(extent, int):
         if extent % count:
-            raise ReadError(f"{extent} is not divided by {count}", where=op.place)
+            raise op.damaged(f"{extent} is not divided by {count}")
         parts = divided(op, x, axis, [extent // count] * count)
     else:
         shape = (*dims(x)[:axis], quotient(extent, count), *dims(x)[axis + 1 :])
@@ -286,7 +285,7 @@ def split_v(op: Operation) -> None:
     if sizes.count(-1) == 1 and isinstance(extent, int):
         sizes[sizes.index(-1)] = extent - sum(sizes) - 1
     if len(sizes) != count or min(sizes) < 0:
-        raise ReadError(f"{count} parts of sizes {sizes[:9]}", where=op.place)
+        raise op.damaged(f"{count} parts of sizes {sizes[:9]}")
     for i, part in enumerate(divided(op, x, axis, sizes)):
         finish(part, i)
 
@@ -368,7 +367,7 @@ def _positions(op: Operation, count: int, rank: int) -> tuple[list[_Position], l
     new = [i for i in range(count) if bit(options.new_axis_mask, i) and i not in ellipses]
     consumed = count - len(new) - len(ellipses)
     if len(ellipses) > 1 or consumed > rank:
-        raise ReadError(f"{count} positions do not fit rank {rank}", where=op.place)
+        raise op.damaged(f"{count} positions do not fit rank {rank}")
     found: list[_Position] = []
     inserted: list[int] = []
     axis = place = 0
@@ -394,11 +393,11 @@ def strided_slice(op: Operation) -> None:
     counts = {len(b) if b is not None else dims(op.stored(i))[0] for i, b in enumerate(bounds, 1)}
     count = counts.pop()
     if counts or not isinstance(count, int):
-        raise ReadError("begin, end and strides differ in length", where=op.place)
+        raise op.damaged("begin, end and strides differ in length")
     positions, inserted = _positions(op, count, rank)
     begin, end, steps = bounds
     if steps is not None and 0 in steps:
-        raise ReadError("a stride is 0", where=op.place)
+        raise op.damaged("a stride is 0")
     if op.options.offset and (begin is None or end is None):
         raise Unsupported("computed bounds with an offset")  # the interpreter crashes on them
     if not positions:
@@ -498,4 +497,4 @@ def _open_ends(
 def _select(op: Operation, mask: list[bool], yes: ir.Value, no: ir.Value) -> ir.Value:
     if not any(mask):
         return no
-    return op.emit("Where", [op.builder.array(op.hint("mask"), np.array(mask)), yes, no])
+    return op.emit("Where", [op.array("mask", np.array(mask)), yes, no])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.extents import product
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
@@ -28,7 +27,7 @@ _INT64 = ir.DataType.INT64
 def listed(values: Sequence[int], count: int, what: str, op: Operation) -> list[int]:
     """A list of options as Python integers; it has one for each dimension."""
     if len(values) != count:
-        raise ReadError(f"{what} has {len(values)} numbers for {count} dimensions", where=op.place)
+        raise op.damaged(f"{what} has {len(values)} numbers for {count} dimensions")
     return [int(v) for v in values]
 
 
@@ -42,7 +41,7 @@ def distinct_axes(values: Sequence[int], rank: int, op: Operation) -> list[int]:
     """Distinct axes, counted from the front."""
     axes = [op.axis(int(a), rank) for a in values[: rank + 1]]
     if len(set(axes)) != len(axes):
-        raise ReadError(f"axes {axes} are not distinct", where=op.place)
+        raise op.damaged(f"axes {axes} are not distinct")
     return axes
 
 
@@ -83,7 +82,7 @@ def slice_(op: Operation) -> None:
         listed(getattr(options, name), rank, name, op) for name in ("start_indices", "limit_indices", "strides")
     )
     if min([*starts, *limits], default=0) < 0 or min(strides, default=1) < 1:
-        raise ReadError(f"a slice from {starts[:9]} to {limits[:9]} by {strides[:9]}", where=op.place)
+        raise op.damaged(f"a slice from {starts[:9]} to {limits[:9]} by {strides[:9]}")
     finish(cut(op, x, starts, limits, range(rank), strides))
 
 
@@ -172,7 +171,7 @@ def dot_general(op: Operation) -> None:
     if not shared_a:
         raise Unsupported("a product without a common axis")
     if len(batch_a) != len(batch_b) or len(shared_a) != len(shared_b):
-        raise ReadError("the operands differ in the number of their common axes", where=op.place)
+        raise op.damaged("the operands differ in the number of their common axes")
     free_a = [d for d in range(rank_a) if d not in (*batch_a, *shared_a)]
     free_b = [d for d in range(rank_b) if d not in (*batch_b, *shared_b)]
     a, b = ordered(op, a, [*batch_a, *free_a, *shared_a]), ordered(op, b, [*batch_b, *shared_b, *free_b])
@@ -195,7 +194,7 @@ def convolution(op: Operation) -> None:
     options, rank = op.options, len(dims(op.stored(0)))
     many = rank - 2
     if many < 1 or len(dims(op.stored(1))) != rank:
-        raise ReadError(f"a convolution of rank {rank}", where=op.place)
+        raise op.damaged(f"a convolution of rank {rank}")
     if options.batch_group_count != 1:
         raise Unsupported("groups of the batch")
 
@@ -218,7 +217,7 @@ def convolution(op: Operation) -> None:
     strides, gaps, dilations = (per_axis(op, name, many) for name in sizes)
     flat = [int(v) for v in options.padding[: 2 * many + 1]] or [0] * 2 * many
     if len(flat) != 2 * many or min([*strides, *gaps, *dilations]) < 1:
-        raise ReadError("a convolution whose window does not fit its rank", where=op.place)
+        raise op.damaged("a convolution whose window does not fit its rank")
     lows, highs, zero = flat[::2], flat[1::2], op.number(0, x, "zero")
     for axis, step in enumerate(gaps, 2):
         x = interleave(op, x, axis, step, zero)
@@ -230,7 +229,7 @@ def convolution(op: Operation) -> None:
     window = list(fixed(op, window))
     group = options.feature_group_count
     if isinstance(c, int) and isinstance(i, int) and i * group != c:
-        raise ReadError(f"{c} channels do not fit {group} groups of {i}", where=op.place)
+        raise op.damaged(f"{c} channels do not fit {group} groups of {i}")
     extents = [_places(*six) for six in zip(spatial, window, strides, dilations, lows, highs, strict=True)]
     shape = (n, o, *extents)
     y = op.emit(

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.emission import options_of
 from relayout.formats.tflite.importing.operation import Operation
@@ -83,7 +82,7 @@ def reduce_window(op: Operation) -> None:
 
     flat = [int(v) for v in options.padding[: 2 * rank + 1]] or [0] * 2 * rank
     if len(flat) != 2 * rank or not op_type:
-        raise ReadError(f"paddings {flat[:9]} do not fit rank {rank}", where=op.place)
+        raise op.damaged(f"paddings {flat[:9]} do not fit rank {rank}")
     if x.dtype == ir.DataType.BOOL:
         raise Unsupported("windows of booleans")
     for axis, step in enumerate(per_axis(op, "base_dilations", rank)):
@@ -157,7 +156,7 @@ def _starts(op: Operation, i: int, vector: int, axes: Sequence[int], rank: int) 
         indices = op.transpose(indices, [*(a for a in range(many) if a != vector), vector])
     named = distinct_axes(axes, rank, op)
     if dims(indices)[-1] != len(named):
-        raise ReadError(f"{dims(indices)[-1]} coordinates for {len(named)} axes", where=op.place)
+        raise op.damaged(f"{dims(indices)[-1]} coordinates for {len(named)} axes")
     return _Starts(indices, named)
 
 
@@ -168,7 +167,7 @@ def _gridded(op: Operation, starts: _Starts, window: Sequence[int]) -> ir.Value:
         return unsqueeze(op, starts.value, range(rows, rows + many))
     if math.prod(window) * many > MAX_GRID:
         raise Unsupported(f"windows of {math.prod(window)} elements")
-    grid = op.builder.array(op.hint("grid"), np.moveaxis(np.indices(window, np.int64), 0, -1))
+    grid = op.array("grid", np.moveaxis(np.indices(window, np.int64), 0, -1))
     return op.each("Add", unsqueeze(op, starts.value, range(rows, rows + many)), grid)
 
 
@@ -179,7 +178,7 @@ def gather(op: Operation) -> None:
     rank = len(dims(x))
     extents, sizes = fixed(op, dims(x)), listed(options.slice_sizes, rank, "slice_sizes", op)
     if any(not 0 <= s <= e for s, e in zip(sizes, extents, strict=True)):
-        raise ReadError(f"slices of {sizes} from {extents}", where=op.place)
+        raise op.damaged(f"slices of {sizes} from {extents}")
     starts = _starts(op, 1, options.index_vector_dim, options.start_index_map, rank)
     # Along an axis that is taken whole every start is moved to 0.
     starts = starts.only(op, [a for a in starts.axes if sizes[a] < extents[a]])
@@ -192,13 +191,13 @@ def gather(op: Operation) -> None:
     rows = len(dims(starts.value)) - 1
     collapsed = distinct_axes(options.collapsed_slice_dims, rank, op)
     if any(sizes[a] != 1 for a in collapsed):
-        raise ReadError(f"axes {collapsed} of slices {sizes} are not 1", where=op.place)
+        raise op.damaged(f"axes {collapsed} of slices {sizes} are not 1")
     if collapsed:
         y = squeeze(op, y, [rows + order.index(a) for a in collapsed])
     kept = [axis for axis in order if axis not in collapsed]
     offsets = distinct_axes(options.offset_dims, len(dims(y)), op)
     if len(offsets) != len(kept):
-        raise ReadError(f"{len(offsets)} offsets for {len(kept)} axes", where=op.place)
+        raise op.damaged(f"{len(offsets)} offsets for {len(kept)} axes")
     finish(_arranged(op, y, rows, kept, offsets))
 
 
@@ -242,7 +241,7 @@ def scatter(op: Operation) -> None:
     window_axes = distinct_axes(options.update_window_dims, len(dims(updates)), op)
     windowed = [axis for axis in range(rank) if axis not in inserted]
     if len(window_axes) != len(windowed):
-        raise ReadError(f"{len(window_axes)} window axes for {len(windowed)}", where=op.place)
+        raise op.damaged(f"{len(window_axes)} window axes for {len(windowed)}")
     sources = dict(zip(windowed, sorted(window_axes), strict=True))
     sizes = [1] * rank
     for axis, place in sources.items():
@@ -271,7 +270,7 @@ def scatter(op: Operation) -> None:
 def _append_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
     """The starts with a 0 along more axes."""
     rows = dims(starts.value)[:-1]
-    zeros = op.builder.array(op.hint("zeros"), np.zeros((*[1] * len(rows), len(axes)), np.int64))
+    zeros = op.array("zeros", np.zeros((*[1] * len(rows), len(axes)), np.int64))
     shape = op.emit("Concat", [op.emit("Shape", [starts.value], start=0, end=len(rows)),
                                op.ints([len(axes)], "partial")], axis=0)  # fmt: skip
     zeros = op.emit("Expand", [zeros, shape])

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
 from relayout.formats.tflite.importing.operation import Operation
@@ -42,7 +41,7 @@ def quantize(op: Operation) -> None:
         x = _scaled(op, op.cast(x, ir.DataType.FLOAT), 0)
     if target.type == TensorType.INT32:
         quantization = _one_scale(target)
-        scale = op.builder.array(op.hint("scale"), np.array(quantization.scale[0], np.float32))
+        scale = op.array("scale", np.array(quantization.scale[0], np.float32))
         op.result_stored(op.cast(op.each("Round", op.each("Div", x, scale)), ir.DataType.INT32))
         return
     op.result(x)
@@ -59,7 +58,7 @@ def _lengthened(op: Operation, target: Tensor) -> ir.Value:
     """The operand's integers in steps of the result, times the kernel's multiplier of 31 bits."""
     given, made = _one_scale(op.input(0)), _one_scale(target)
     if not made.scale[0]:
-        raise ReadError("a result whose steps are 0", where=op.place)
+        raise op.damaged("a result whose steps are 0")
     multiplier, exponent = fixed_point(float(given.scale[0]) / float(made.scale[0]))
     x = op.cast(op.whole(0), ir.DataType.DOUBLE)
     centred = op.each("Sub", x, op.number(float(given.zero_point[0]), x, "zero_point"))
@@ -209,7 +208,7 @@ def gelu(op: Operation) -> None:
         return
 
     def times(value: ir.Value, factor: float) -> ir.Value:
-        return op.each("Mul", value, op.builder.array(op.hint("factor"), np.array(factor, np.float32)))
+        return op.each("Mul", value, op.array("factor", np.array(factor, np.float32)))
 
     if op.options.approximate:
         cube = op.each("Mul", op.each("Mul", x, x), x)
@@ -325,7 +324,7 @@ def compared(
     def in_steps(i: int, table: npt.NDArray[np.int32]) -> ir.Value:
         least, _ = _LIMITS[op.input(i).type]
         if op.is_constant(i):
-            return op.builder.array(op.hint("steps"), table[op.constant(i).astype(np.int64) - least])
+            return op.array("steps", table[op.constant(i).astype(np.int64) - least])
         return looked_up(op, op.stored(i), table, "steps", least=least)
 
     return op.each(op_type, in_steps(0, first), in_steps(1, second))

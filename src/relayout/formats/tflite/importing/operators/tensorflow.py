@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.nodedef import NodeDef
@@ -75,7 +74,7 @@ def roll(op: Operation) -> None:
     x = op.stored(0)
     shifts, axes = op.integers(1), op.integers(2)
     if len(shifts) != len(axes):
-        raise ReadError(f"{len(shifts)} shifts of {len(axes)} axes", where=op.place)
+        raise op.damaged(f"{len(shifts)} shifts of {len(axes)} axes")
     for shift, number in zip(shifts, axes, strict=True):
         axis = op.axis(number, len(dims(x)))
         extent = dims(x)[axis]
@@ -107,7 +106,7 @@ def concat_v2(op: Operation) -> None:
     """Concat; the axis is the last operand."""
     count = len(op.operator.inputs) - 1
     if count < 1:
-        raise ReadError("nothing to concatenate", where=op.place)
+        raise op.damaged("nothing to concatenate")
     (axis,), parts = op.integers(count, 1), [op.stored(i) for i in range(count)]
     op.result(joined(op, parts, op.axis(axis, len(dims(parts[0])))))
 
@@ -117,7 +116,7 @@ def bias_add(op: Operation) -> None:
     """Add to each channel; with channels first the bias has axes of 1 behind."""
     x, bias = op.stored(0), op.stored(1)
     if len(dims(x)) < 2 or len(dims(bias)) != 1:
-        raise ReadError(f"a bias of shape {list(dims(bias))} for {list(dims(x))}", where=op.place)
+        raise op.damaged(f"a bias of shape {list(dims(bias))} for {list(dims(x))}")
     if attributes(op).text("data_format").startswith("NC"):
         bias = unsqueeze(op, bias, range(1, len(dims(x)) - 1)) if len(dims(x)) > 2 else bias
     op.result(op.each("Add", x, bias))
@@ -236,18 +235,18 @@ def fake_quant_per_channel(op: Operation) -> None:
     low, high = (op.constant(i).astype(np.float32) for i in (1, 2))
     bits, extent = given.number("num_bits"), dims(x)[-1] if dims(x) else None
     if not low.shape == high.shape == (extent,) or not 2 <= bits <= 16 or not np.all(low <= high):
-        raise ReadError(f"{bits} bits between {low.shape} and {high.shape} of {extent}", where=op.place)
+        raise op.damaged(f"{bits} bits between {low.shape} and {high.shape} of {extent}")
     first, last = np.float32(given.number("narrow_range")), np.float32((1 << bits) - 1)
     some = high > low
     with np.errstate(over="ignore"):
         scale = np.where(some, (high - low) / (last - first), np.float32(1))
     if not np.all((scale > 1e-30) & (scale < 1e30)):
-        raise ReadError(f"steps between {scale.min()} and {scale.max()}", where=op.place)
+        raise op.damaged(f"steps between {scale.min()} and {scale.max()}")
     start = first - low / scale
     zero = np.where(start < first, first, np.where(start > last, last, np.floor(start + np.float32(0.5))))
     low, high = (np.where(some, (end - zero) * scale, np.float32(0)).astype(np.float32) for end in (first, last))
-    clipped = op.each("Max", x, op.builder.array(op.hint("low"), low))
-    clipped = op.each("Min", clipped, op.builder.array(op.hint("high"), high))
+    clipped = op.each("Max", x, op.array("low", low))
+    clipped = op.each("Min", clipped, op.array("high", high))
     op.result(rounded_to_steps(op, clipped, low, scale))
 
 
@@ -321,11 +320,11 @@ def diagonal_part(op: Operation) -> None:
     """A Slice of the flattened matrix for each diagonal; of several Pad and Concat, the uppermost first."""
     numbers, x = op.integers(1, 2), op.stored(0)
     if len(dims(x)) < 2 or not numbers:
-        raise ReadError(f"{op.operator.name} of rank {len(dims(x))}", where=op.place)
+        raise op.damaged(f"{op.operator.name} of rank {len(dims(x))}")
     low, high, outer = numbers[0], numbers[-1], dims(x)[:-2]
     rows, columns = op.fixed(dims(x)[-2:], "unknown dimensions of a matrix, which say where its diagonal lies")
     if not -rows < low <= high < columns:
-        raise ReadError(f"diagonals {low} to {high} of {rows} rows and {columns} columns", where=op.place)
+        raise op.damaged(f"diagonals {low} to {high} of {rows} rows and {columns} columns")
     if high - low >= MOST_DIAGONALS:
         raise Unsupported("many diagonals")
     last = len(outer)
@@ -378,7 +377,7 @@ def bincount(op: Operation) -> None:
     x, weights = op.cast(op.stored(0), _INT64), op.stored(2)
     shape, rank = dims(x), len(dims(x))
     if rank not in (1, 2):
-        raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
+        raise op.damaged(f"{op.operator.name} of rank {rank}")
     known = op.integers(1, 1)[0] if op.is_constant(1) else None
     size = scalar(op, op.cast(op.stored(1), _INT64)) if known is None else op.number(known, x, "size")
     more = op.each("Add", size, op.number(1, x, "one"))
@@ -409,7 +408,7 @@ def dynamic_partition(op: Operation) -> None:
     rank = len(dims(parts))
     pairs = list(zip(dims(x), dims(parts), strict=False))
     if len(pairs) < rank or any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs):
-        raise ReadError(f"parts of shape {list(dims(parts))} for {list(dims(x))}", where=op.place)
+        raise op.damaged(f"parts of shape {list(dims(parts))} for {list(dims(x))}")
     rest = dims(x)[rank:]
     if rank != 1:
         many = product(dims(parts))
@@ -418,7 +417,7 @@ def dynamic_partition(op: Operation) -> None:
     for k in range(count):
         if known is not None:
             rows = np.flatnonzero(known == k)
-            op.result(op.emit("Gather", [x, op.builder.array(op.hint("rows"), rows)], axis=0), k)
+            op.result(op.emit("Gather", [x, op.array("rows", rows)], axis=0), k)
             continue
         here = op.each("Equal", parts, op.number(k, parts, "part"))
         op.result(op.emit("Compress", [x, here], (op.tensors.symbol(op.output(k), 0), *rest), axis=0), k)
@@ -520,7 +519,7 @@ def _zeros(op: Operation, rows: ir.Value, count: Dim) -> ir.Value:
     if isinstance(count, int):
         rows = op.ints([count], "rows")
     whole = op.emit("Concat", [rows, shape], axis=0)
-    zero = op.builder.array(op.hint("zero"), np.zeros((), dtype.numpy()))
+    zero = op.array("zero", np.zeros((), dtype.numpy()))
     return op.emit("Expand", [zero, whole], op.out_dims((count, *extents)))
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.errors import ReadError
 from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.container.nodedef import NodeDef
@@ -41,7 +40,7 @@ def sides(op: Operation, given: NodeDef, name: str, planar: bool = False) -> lis
     n, *rest = given.numbers(name) or [0]
     c, inner = (rest[0], rest[1:]) if planar and rest else (rest[-1], rest[:-1]) if rest else (0, [])
     if len(rest) + 1 != len(op.extents(0)) or not inner or not all(1 <= k <= MOST for k in inner):
-        raise ReadError(f"{op.operator.name} has the {name} {[n, *rest][:9]}", where=op.place)
+        raise op.damaged(f"{op.operator.name} has the {name} {[n, *rest][:9]}")
     if (n, c) != (1, 1):
         raise Unsupported("windows over the batch or over channels")
     return inner
@@ -130,7 +129,7 @@ def _elements(op: Operation, x: ir.Value, *axes: int) -> ir.Value:
 def _channels(op: Operation) -> Sequence[ir.Value]:
     x = op.stored(0)
     if not dims(x) or dims(x)[-1] != 3:
-        raise ReadError(f"{op.operator.name} of shape {list(dims(x))}", where=op.place)
+        raise op.damaged(f"{op.operator.name} of shape {list(dims(x))}")
     return divided(op, x, len(dims(x)) - 1, [1, 1, 1])
 
 
@@ -211,7 +210,7 @@ def adjust_contrast(op: Operation) -> None:
     x = op.stored(0)
     rank = len(dims(x))
     if rank < 3:
-        raise ReadError(f"{op.operator.name} of rank {rank}", where=op.place)
+        raise op.damaged(f"{op.operator.name} of rank {rank}")
     mean = op.emit("ReduceMean", [x, op.ints([rank - 3, rank - 2])], keepdims=1)
     op.result(op.each("Add", op.each("Mul", op.each("Sub", x, mean), op.stored(1)), mean))
 
@@ -316,7 +315,7 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     parts = []
     for index, weight in zip(inside, weights, strict=True):
         part = op.emit("Gather", [x, op.ints([int(i) for i in index], "places")], axis=axis)
-        by = op.builder.array(op.hint("weights"), weight.astype(np.float32).reshape(-1, *behind))
+        by = op.array("weights", weight.astype(np.float32).reshape(-1, *behind))
         parts.append(op.each("Mul", part, by))
     return reduce(partial(op.each, "Add"), parts)
 
@@ -421,7 +420,7 @@ def surrounded(
     x = resize.bordered(op, x, [0, *around[:2], 0], [0, *around[2:], 0], op.number(fill, x, "fill"))
     sides = zip(dims(x)[1:3], window, rates, strict=True)
     if any(isinstance(d, int) and d <= (k - 1) * rate for d, k, rate in sides):
-        raise ReadError(f"windows of {list(window)} do not fit {list(dims(x))}", where=op.place)
+        raise op.damaged(f"windows of {list(window)} do not fit {list(dims(x))}")
     return x
 
 
@@ -450,7 +449,7 @@ def dilation(op: Operation) -> None:
     found: list[ir.Value] = []
     for i, strip in enumerate(slices(op, x, 1, rows, strides[0], rates[0])):
         for j, part in enumerate(slices(op, strip, 2, columns, strides[1], rates[1])):
-            found.append(op.each("Add", part, op.builder.array(op.hint("kernel"), kernel[i, j])))
+            found.append(op.each("Add", part, op.array("kernel", kernel[i, j])))
     op.result(op.emit("Max", found))
 
 
@@ -466,7 +465,7 @@ def crop_and_resize(op: Operation) -> None:
     if method not in ("bilinear", "nearest"):
         raise Unsupported(f"the method {method}")
     if len(size) != 2 or not all(1 <= k <= MOST for k in size) or dims(op.stored(1))[1:] != (4,):
-        raise ReadError(f"crops of {size} and boxes of {list(dims(op.stored(1)))}", where=op.place)
+        raise op.damaged(f"crops of {size} and boxes of {list(dims(op.stored(1)))}")
     x, images = op.stored(0), unsqueeze(op, op.cast(op.stored(2), _INT64), [1, 2])
     n, height, width, _ = dims(x)
     (c,) = op.fixed(dims(x)[3:], "unknown dimensions, of whose images rows are made")
@@ -511,7 +510,7 @@ def _in_boxes(op: Operation, axis: int, count: int, extent: ir.Value) -> tuple[i
         step = op.each("Mul", op.each("Sub", high, low), last)
         step = op.each("Div", step, op.number(count - 1, step, "steps"))
         numbers = np.arange(count, dtype=np.float32).reshape((-1, 1) if axis == 0 else (-1,))
-        at = op.each("Mul", op.builder.array(op.hint("numbers"), numbers), step)
+        at = op.each("Mul", op.array("numbers", numbers), step)
         at = op.each("Add", op.each("Mul", low, last), at)
     else:
         at = op.each("Mul", op.each("Add", low, high), op.number(0.5, low, "half"))
