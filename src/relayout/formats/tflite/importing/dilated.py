@@ -134,13 +134,9 @@ class Sums:
         found = x[tuple(index)]
         return found if isinstance(found, np.ndarray) else _filled((), [found])
 
-    def packed(self, operator: Operator, options: Table) -> Elements:
-        """Put tensors side by side, along an axis of their own."""
-        return np.stack([self.operand(operator, i) for i in range(len(operator.inputs))], axis=options.axis)
-
-    def joined(self, operator: Operator, options: Table) -> Elements:
-        """Put tensors one behind another."""
-        return np.concatenate([self.operand(operator, i) for i in range(len(operator.inputs))], axis=options.axis)
+    def operands(self, operator: Operator) -> list[Elements]:
+        """Return the elements of all operands."""
+        return [self.operand(operator, i) for i in range(len(operator.inputs))]
 
     def same(self, operator: Operator, _: Table) -> Elements:
         """Keep the elements, in the shape of the result."""
@@ -150,7 +146,7 @@ class Sums:
         """Compute with two elements each."""
         if getattr(options, "fused_activation_function", 0):
             raise ValueError("an activation")
-        first, second = np.broadcast_arrays(self.operand(operator, 0), self.operand(operator, 1))
+        first, second = np.broadcast_arrays(*self.operands(operator))
         compute = _PAIRS[operator.name]
         pairs = zip(first.reshape(-1), second.reshape(-1), strict=True)
         return _filled(first.shape, (compute(self, one, other) for one, other in pairs))
@@ -189,8 +185,8 @@ _PAIRS: dict[str, Callable[[Sums, Sum, Sum], Sum]] = {
 _RULES: dict[str, Callable[[Sums, Operator, Table], Elements]] = {
     **dict.fromkeys(_PAIRS, Sums.pairwise),
     **dict.fromkeys(("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE"), Sums.same),
-    "CONCATENATION": Sums.joined,
-    "PACK": Sums.packed,
+    "CONCATENATION": lambda sums, operator, options: np.concatenate(sums.operands(operator), axis=options.axis),
+    "PACK": lambda sums, operator, options: np.stack(sums.operands(operator), axis=options.axis),
     "SHAPE": Sums.shape,
     "STRIDED_SLICE": Sums.strided,
 }
