@@ -16,14 +16,13 @@ import onnx_ir as ir
 
 from relayout.apply.provenance import holds_itself
 from relayout.formats.onnx.parts import ANNOTATION
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_nodes, become
 from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.lowering.unit_rows import (
     BYTE_TYPES,
-    DEQUANTIZING,
-    QUANTIZING,
     IntegerReader,
     Integers,
     Unit,
@@ -82,7 +81,7 @@ def _integers(model: ir.Model, value: ir.Value | None) -> ir.Value | None:
     node = None if value is None else value.producer()
     while node is not None and _is_view(model, node):
         node = None if node.inputs[0] is None else node.inputs[0].producer()
-    return node.inputs[0] if node is not None and node.op_type in DEQUANTIZING and not node.domain else None
+    return node.inputs[0] if node is not None and node.op_type == DEQUANTIZE and not node.domain else None
 
 
 def _readers(model: ir.Model, value: ir.Value) -> Iterator[ir.Node]:
@@ -101,10 +100,10 @@ def _readers(model: ir.Model, value: ir.Value) -> Iterator[ir.Node]:
 def make_unsigned(model: ir.Model, units: Sequence[Unit], reader: IntegerReader) -> None:
     """Store the data between units as uint8: an integer and its zero point move by 128, and mean the same."""
     for node in list(all_nodes(model.graph)):
-        if node.domain or node.op_type not in QUANTIZING | DEQUANTIZING or not _is_signed(reader, node):
+        if node.domain or node.op_type not in (QUANTIZE, DEQUANTIZE) or not _is_signed(reader, node):
             continue
         value = node.outputs[0]
-        if node.op_type in QUANTIZING and _ends_in_signed(reader, value):
+        if node.op_type == QUANTIZE and _ends_in_signed(reader, value):
             _shift(reader, node)
             stands_for(value, value)
             holds_itself(value)
@@ -112,9 +111,9 @@ def make_unsigned(model: ir.Model, units: Sequence[Unit], reader: IntegerReader)
             value.dtype, value.name = ir.DataType.UINT8, reader.names.unique(f"{value.name}/unsigned")
             for use in value.uses():
                 _shift(reader, use.node)
-        elif node.op_type in QUANTIZING and value.is_graph_output():
+        elif node.op_type == QUANTIZE and value.is_graph_output():
             _pair(reader, node, node.inputs[0], after=False)
-        elif node.op_type in DEQUANTIZING and node.inputs[0] in model.graph.inputs and value.uses():
+        elif node.op_type == DEQUANTIZE and node.inputs[0] in model.graph.inputs and value.uses():
             if read_as_reals(model, value, units):
                 continue  # nothing is gained by another type
             _pair(reader, node, value, after=True)
@@ -123,13 +122,13 @@ def make_unsigned(model: ir.Model, units: Sequence[Unit], reader: IntegerReader)
 def _ends_in_signed(reader: IntegerReader, value: ir.Value) -> bool:
     """Tell whether nodes that dequantize int8 alone read a value, as their first operand."""
     uses = value.uses()
-    alone = all(use.idx == 0 and use.node.op_type in DEQUANTIZING and not use.node.domain for use in uses)
+    alone = all(use.idx == 0 and use.node.op_type == DEQUANTIZE and not use.node.domain for use in uses)
     return bool(uses) and alone and not value.is_graph_output() and all(_is_signed(reader, use.node) for use in uses)
 
 
 def _is_signed(reader: IntegerReader, node: ir.Node) -> bool:
     """Tell whether a node quantizes or dequantizes int8, as a whole."""
-    values = node.outputs[0] if node.op_type in QUANTIZING else node.inputs[0]
+    values = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
     found = None if values is None else reader.integers(node, values)
     named = len(node.inputs) > 2 and node.inputs[2] is not None
     return found is not None and named and found.is_plain and found.values.dtype == ir.DataType.INT8
@@ -219,7 +218,7 @@ def fuse_units(model: ir.Model, units: Sequence[Unit], unsigned: bool = False) -
     if unsigned:
         make_unsigned(model, units, fusing.reader)
     for node in list(all_nodes(model.graph)):
-        if node.op_type in QUANTIZING and not node.domain:
+        if node.op_type == QUANTIZE and not node.domain:
             fusing.end(node)
     fusing.clear()
     return dict(sorted(fusing.counts.items()))
@@ -269,7 +268,7 @@ class _Fusing:
         while node is not None and vanishes(operator_of(self.model, node), scale, zero, ends):
             between.append(node)
             node = _before(node.inputs[0], node)
-        if node is None or node.op_type in DEQUANTIZING:
+        if node is None or node.op_type == DEQUANTIZE:
             return None
         operands = [None if read is None else self.reader.dequantized(read) for read in node.inputs]
         operator, dtype = operator_of(self.model, node), result.values.dtype.name

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from relayout import arguments
 from relayout.errors import LayoutError
-from relayout.graph.quantized_unit import Quantization, QuantizedUnit
+from relayout.graph.quantized_unit import DEQUANTIZE, Quantization, QuantizedUnit
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition, clip_bounds
 from relayout.lowering.constants import Constants, as_unsigned
@@ -134,7 +134,6 @@ def results_of(scale: float, zero_point: int) -> Condition:
 
 Reals = NDArray[np.float64]
 
-QUANTIZING, DEQUANTIZING = frozenset({"QuantizeLinear"}), frozenset({"DequantizeLinear"})  # the ends of a unit
 BYTES = ("INT8", "UINT8")
 STEP_SHARE = 0.25
 """Of a step of the result: what constants of a unit may be off by once they are integers; the rest is for rounding."""
@@ -375,7 +374,7 @@ class IntegerReader:
     def dequantized(self, value: ir.Value) -> Integers | None:
         """The integers that a value was dequantized from."""
         node = value.producer()
-        if node is None or node.op_type not in DEQUANTIZING or node.domain or node.inputs[0] is None:
+        if node is None or node.op_type != DEQUANTIZE or node.domain or node.inputs[0] is None:
             return None
         found = self.integers(node, node.inputs[0])
         if found is not None:

@@ -406,7 +406,7 @@ def _mean_variance(operator: Operator, _: Constants) -> Sequence[Step]:
     return tuple(Normalizing(operator.version, 1e-9)(0, operator.ints("axes") or (0, 2, 3), unit, np.zeros_like(unit)))
 
 
-def _integer_convolution(operator: Operator, given: Constants) -> Sequence[Step]:
+def _integer_convolution(operator: Operator, _: Constants) -> Sequence[Step]:
     """A convolution of real numbers, of so few channels at a time that its sums are exact, in int32."""
     kernel, shape = operator.shape(1), operator.shape()
     if kernel is None or shape is None or not all(isinstance(dim, int) for dim in kernel):
@@ -417,10 +417,10 @@ def _integer_convolution(operator: Operator, given: Constants) -> Sequence[Step]
         return ()  # the standard has one zero point for an image
     if window > EXACT or (group > 1 and channels * window > EXACT):
         return ()
-    return tuple(_integer_steps(operator, given, channels, EXACT // window))
+    return tuple(_integer_steps(operator, channels, EXACT // window))
 
 
-def _integer_steps(operator: Operator, given: Constants, channels: int, most: int) -> Iterator[Step]:
+def _integer_steps(operator: Operator, channels: int, most: int) -> Iterator[Step]:
     attributes = convolution_attributes(operator)
     for slot, name in ((0, "image"), (1, "kernel")):
         real = Step("Cast", (slot,), f"{name} real", {"to": int(ir.DataType.FLOAT)})

@@ -11,7 +11,6 @@ from relayout.formats.tflite.exporting.scales import scales_of
 from relayout.graph.quantized_unit import DEQUANTIZE, Quantization
 from relayout.targets.litert.insertion import Insertion
 
-DEQUANTIZING, QUANTIZING = frozenset({"DequantizeLinear"}), frozenset({"QuantizeLinear"})
 SHIFTS = {ir.DataType.UINT8: 128, ir.DataType.UINT16: 32768}
 """Unsigned types -> how much lower their integers lie once they are signed."""
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
@@ -54,7 +53,7 @@ class Scale(NamedTuple):
 
 def scale_of(node: ir.Node) -> Scale | None:
     """Return what the integers of a QuantizeLinear or DequantizeLinear mean; None where no constant says so."""
-    integers = node.inputs[0] if node.op_type in DEQUANTIZING else node.outputs[0]
+    integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
     stated = scales_of(node)
     if integers is None or integers.dtype is None or stated is None:
         return None
@@ -77,7 +76,7 @@ def stored_integers(operand: Quantization | None) -> tuple[NDArray[Any], NDArray
 def stored_reals(value: ir.Value | None) -> NDArray[np.float64] | None:
     """Return a constant as real numbers, also one that is stored as integers; None of any other value."""
     producer = None if value is None or value.const_value is not None else value.producer()
-    scale = None if producer is None or producer.op_type not in DEQUANTIZING else scale_of(producer)
+    scale = None if producer is None or producer.op_type != DEQUANTIZE else scale_of(producer)
     stored = value if producer is None or scale is None else producer.inputs[0]
     if stored is None or stored.const_value is None or stored.is_graph_input():
         return None
@@ -128,7 +127,7 @@ def read_integers(graph: ir.Graph) -> None:
     for node in graph:
         value = node.inputs[0] if node.op_type in ORDERED and not node.domain else None
         dequantize = None if value is None else value.producer()
-        if dequantize is None or dequantize.op_type not in DEQUANTIZING or dequantize.domain:
+        if dequantize is None or dequantize.op_type != DEQUANTIZE or dequantize.domain:
             continue
         scale = scale_of(dequantize)
         if scale is not None and scale.is_one and scale.dtype in BYTES and scale.scale[0] > 0:

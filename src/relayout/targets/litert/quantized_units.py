@@ -14,7 +14,7 @@ from relayout.formats.recognition import was_tflite
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
 from relayout.graph.domains import RESIZE
-from relayout.graph.quantized_unit import EPILOGUES, QUANTIZE, QuantizedUnit, unit_of
+from relayout.graph.quantized_unit import DEQUANTIZE, EPILOGUES, QUANTIZE, QuantizedUnit, unit_of
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_nodes
 from relayout.lowering.unit_rows import of_units
@@ -22,8 +22,6 @@ from relayout.rules.facts import kernel_axes
 from relayout.targets.litert.insertion import Insertion
 from relayout.targets.litert.integer_scales import (
     BYTES,
-    DEQUANTIZING,
-    QUANTIZING,
     WORDS,
     Scale,
     adds,
@@ -69,7 +67,7 @@ def keeps_unsigned(model: ir.Model, *, as_source: bool = True) -> bool:
         return True
     if not as_source or not was_tflite(model.metadata_props):
         return False
-    scales = [scale_of(node) for node in all_nodes(model.graph) if node.op_type in QUANTIZING | DEQUANTIZING]
+    scales = [scale_of(node) for node in all_nodes(model.graph) if node.op_type in (QUANTIZE, DEQUANTIZE)]
     kinds = {scale.dtype for scale in scales if scale is not None}
     return ir.DataType.UINT8 in kinds and ir.DataType.INT8 not in kinds
 
@@ -78,7 +76,7 @@ def _has_unsigned_weights(model: ir.Model) -> bool:
     for node in model.graph:
         if node.op_type in WEIGHTED and len(node.inputs) > 1 and (value := node.inputs[1]) is not None:
             producer = value.producer()
-            is_constant = producer is not None and producer.op_type in DEQUANTIZING and _is_constant(producer.inputs[0])
+            is_constant = producer is not None and producer.op_type == DEQUANTIZE and _is_constant(producer.inputs[0])
             scale = scale_of(producer) if producer is not None and is_constant else None
             if scale is not None and scale.dtype == ir.DataType.UINT8 and scale.is_one and not scale.is_symmetric:
                 return True
@@ -170,7 +168,7 @@ def _quantizers(value: ir.Value) -> tuple[ir.Node, ...] | None:
     readers = [use.node for use in value.uses()]
     if not readers or value.is_graph_output():
         return None
-    if any(reader.op_type not in QUANTIZING or reader.domain for reader in readers):
+    if any(reader.op_type != QUANTIZE or reader.domain for reader in readers):
         return None
     scales = [scale_of(reader) for reader in readers]
     first = scales[0]
@@ -184,7 +182,7 @@ def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]], 
     constants: list[bool] = []
     for value in node.inputs:
         producer = None if value is None else value.producer()
-        is_dequantized = producer is not None and producer.op_type in DEQUANTIZING and not producer.domain
+        is_dequantized = producer is not None and producer.op_type == DEQUANTIZE and not producer.domain
         inputs.append(scale_of(producer) if producer is not None and is_dequantized else None)
         constants.append(_is_constant(producer.inputs[0] if producer is not None and is_dequantized else value))
     outputs = [scale_of(nodes[0]) for nodes in quantize.values()]
@@ -458,7 +456,7 @@ def separate_activations(
 def _stands_alone(operator: ir.Node, activation: ir.Node, quantize: ir.Node, as_source: bool) -> bool:
     """Tell whether a kernel of integers computes an activation, and not with the operator before it."""
     bounds = BOUNDS[activation.op_type](activation)
-    if bounds is None or quantize.op_type not in QUANTIZING or quantize.domain:
+    if bounds is None or quantize.op_type != QUANTIZE or quantize.domain:
         return False
     fused = fused_activation(bounds, quantize)
     has_kernel = fused == ActivationFunctionType.RELU or quantize.outputs[0].dtype in BYTES

@@ -30,19 +30,7 @@ from relayout.formats.tflite.exporting.few_axes import (
 from relayout.formats.tflite.exporting.rewriting import Form
 from relayout.layout.perm import transposes_of_few_axes
 from relayout.targets.litert_gpu.operator_form import EACH, MOST_AXES, STRETCHED
-from relayout.targets.litert_gpu.product_forms import (
-    adjoint_first,
-    as_convolutions,
-    as_dense,
-    bias_as_addition,
-    exchanged,
-    product_of_few_axes,
-    product_of_three_axes,
-    root_of_mean,
-    same_batches,
-    volume,
-    weights_first,
-)
+from relayout.targets.litert_gpu.product_forms import PRODUCTS, bias_as_addition, weights_first
 from relayout.targets.litert_gpu.rewriting import GpuRewriting, sizes_of
 
 # Forms of at most four axes: neighbouring axes that an operator treats alike are one.
@@ -487,11 +475,7 @@ FORMS: Mapping[str, Sequence[Form]] = {
     "ONE_HOT": (one_hot,),
     "TOPK_V2": (as_images,),
     "DYNAMIC_UPDATE_SLICE": (update_slice,),
-    "BATCH_MATMUL": (product_of_few_axes, same_batches, exchanged, product_of_three_axes, adjoint_first),
+    **PRODUCTS,
     "FULLY_CONNECTED": (weights_first, bias_as_addition, as_images),
-    "CONV_2D": (as_convolutions,),
-    "DEPTHWISE_CONV_2D": (as_dense,),
-    "CONV_3D": (volume,),
-    "L2_POOL_2D": (root_of_mean,),
 }
 """Builtin -> forms in which it is written where the accelerator does not take it, the best first."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 
 import numpy as np
 
 from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.exporting.draft import DraftTensor
+from relayout.formats.tflite.exporting.rewriting import Form
 from relayout.targets.litert_gpu.rewriting import GpuRewriting, sizes_of
 
 
@@ -162,3 +163,13 @@ def root_of_mean(writing: GpuRewriting) -> DraftTensor | None:
     """`sqrt(average(x²))`."""
     (x,) = writing.operands
     return writing.each("SQRT", writing.same(writing.each("SQUARE", x), name="AVERAGE_POOL_2D"))
+
+
+PRODUCTS: Mapping[str, Sequence[Form]] = {
+    "BATCH_MATMUL": (product_of_few_axes, same_batches, exchanged, product_of_three_axes, adjoint_first),
+    "CONV_2D": (as_convolutions,),
+    "DEPTHWISE_CONV_2D": (as_dense,),
+    "CONV_3D": (volume,),
+    "L2_POOL_2D": (root_of_mean,),
+}
+"""Builtin -> its forms, the best first."""

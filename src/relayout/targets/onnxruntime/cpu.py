@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
+from functools import partial
 from itertools import groupby
 from math import prod
 from typing import TypeVar
@@ -292,25 +293,10 @@ def _whole_image(operator: Operator) -> bool:
 OF_FEW = Condition(f"fewer than {LEAST_IN_VOLUMES} channels of a group, a window of several elements", _is_of_few)
 """In three dimensions the integers of a window are gathered one by one, which takes longer than their products."""
 
+_affine = partial(Unit, written="QLinearConv", ranks=IMAGES, types=UNSIGNED, attributes=_depthwise, affine=True)
 UNITS = (
-    Unit(
-        "BatchNormalization",
-        "QLinearConv",
-        limits=(INFERENCE, ONE_OUTPUT, at_least(LEAST_CHANNELS["BatchNormalization"])),
-        ranks=IMAGES,
-        types=UNSIGNED,
-        attributes=_depthwise,
-        affine=True,
-    ),
-    Unit(
-        "Add Div Mul Sub",
-        "QLinearConv",
-        limits=(at_least(LEAST_CHANNELS["constants"]),),
-        ranks=IMAGES,
-        types=UNSIGNED,
-        attributes=_depthwise,
-        affine=True,
-    ),
+    _affine("BatchNormalization", limits=(INFERENCE, ONE_OUTPUT, at_least(LEAST_CHANNELS["BatchNormalization"]))),
+    _affine("Add Div Mul Sub", limits=(at_least(LEAST_CHANNELS["constants"]),)),
     Unit("Conv", "com.microsoft:FusedConv", limits=(OF_FEW,), ranks=(5,), reals=True),
     Unit("Conv", "QLinearConv", "0 1w y 2b", limits=(CONSTANT_KERNEL,), ranks=IMAGES),
     Unit("MatMul", "QLinearMatMul", "0 1w y", lambda _: -1),

@@ -13,14 +13,15 @@ from math import prod
 from typing import NamedTuple
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION, RESIZE
+from relayout.graph.quantized_unit import DEQUANTIZE
 from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.fold_affine import channel_windows
-from relayout.lowering.unit_rows import DEQUANTIZING
 from relayout.rules import Attribute, Letters, Operator, Signature, Step, facts
 from relayout.rules.signature import Constants
 from relayout.targets.onnxruntime.blocked import maker
@@ -243,20 +244,16 @@ def _shape(groups: Groups, source: Groups, extents: Mapping[str, Dim]) -> NDArra
 
 LEAST_ELEMENTS = 2048  # of a value for which three more nodes are worth it, some microseconds
 CHANNELS_FIRST, CHANNELS_LAST = (0, 3, 1, 2), (0, 2, 3, 1)
+ANY_FLOATS = Condition(
+    "floats", lambda operator: operator.node.outputs[0].dtype == ir.DataType.FLOAT and operator.version >= 8
+)
 FLOATS = Condition(
     f"floats, at least {LEAST_ELEMENTS} of them",
-    lambda operator: _is_float(operator) and prod(_known_extents(operator)) >= LEAST_ELEMENTS,
+    lambda operator: (
+        ANY_FLOATS.holds(operator)
+        and prod(extent for extent in operator.inputs[0] or () if isinstance(extent, int)) >= LEAST_ELEMENTS
+    ),
 )
-ANY_FLOATS = Condition("floats", lambda operator: _is_float(operator))
-
-
-def _known_extents(operator: Operator) -> list[int]:
-    return [extent for extent in operator.inputs[0] or () if isinstance(extent, int)]
-
-
-def _is_float(operator: Operator) -> bool:
-    dtype = operator.node.outputs[0].dtype
-    return dtype is not None and dtype.name == "FLOAT" and operator.version >= 8
 
 
 def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
@@ -272,7 +269,7 @@ def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
         return (Step("LeakyRelu", (0,), "y", {"alpha": float(slope.item())}),)
     axes = [axis + len(shape) - slope.ndim for axis, extent in enumerate(slope.shape) if extent != 1]
     node = maker(operator.node.inputs[0])
-    between_integers = node is not None and node.op_type in DEQUANTIZING
+    between_integers = node is not None and node.op_type == DEQUANTIZE
     if len(shape) == IMAGE and axes in ([1], [IMAGE - 1]) and not between_integers:
         return _by_channel(slope.reshape(-1), last=axes != [1])
     return (

@@ -43,15 +43,9 @@ def _passes(unrolled: str) -> ImportPasses:
     from relayout.targets.onnxruntime import pad_depthwise_channels, uint8_activations
     from relayout.targets.onnxruntime.operation_forms import IN_PLACE_OF, OnnxRuntimeOperation
 
-    places = {
-        name: [each.format(unrolled=unrolled).split(".") for each in each_of] for name, each_of in ALTERNATIVES.items()
+    alternatives = {
+        name: tuple(on_use(*f"{ROOM}.{each.format(unrolled=unrolled)}".rsplit(".", 1)) for each in each_of)
+        for name, each_of in ALTERNATIVES.items()
     }
-    return ImportPasses(
-        (pad_depthwise_channels.PASS, uint8_activations.PASS, uint8_activations.WEIGHTS_PASS),
-        {
-            name: tuple(on_use(f"{ROOM}.{module}", function) for module, function in listed)
-            for name, listed in places.items()
-        },
-        IN_PLACE_OF,
-        OnnxRuntimeOperation,
-    )
+    passes = pad_depthwise_channels.PASS, uint8_activations.PASS, uint8_activations.WEIGHTS_PASS
+    return ImportPasses(passes, alternatives, IN_PLACE_OF, OnnxRuntimeOperation)

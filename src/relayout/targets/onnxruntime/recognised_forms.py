@@ -11,12 +11,12 @@ import onnx_ir as ir
 from relayout.formats.tflite.importing.builder import dims
 from relayout.formats.tflite.importing.extents import divided, product
 from relayout.formats.tflite.importing.operation import Operation
+from relayout.graph.quantized_unit import DEQUANTIZE
 from relayout.lowering.recognise_layer_norm import layer_normalized, normalization
 from relayout.lowering.recognise_recurrent.cells import Bound, Cell
 from relayout.lowering.recognise_recurrent.forms import Columns
 from relayout.lowering.recognise_recurrent.rows import by_rows
 
-DEQUANTIZING = frozenset(("DequantizeLinear",))
 MOST_WIDENED = 150_000
 """Elements that a state is multiplied by in each round: where there are more, integers take less time in a Scan."""
 
@@ -46,7 +46,7 @@ def _takes_less_time(cell: Cell, bound: Bound, state: ir.Value) -> bool:
     is_of_integers = False
     for matrix in (value.matrix for value in bound.values() if isinstance(value, Columns)):
         while (node := matrix.producer()) is not None and node.inputs[0] is not None:
-            if node.op_type in DEQUANTIZING:
+            if node.op_type == DEQUANTIZE:
                 return False  # ONNX Runtime does not fold that: it runs in every inference
             matrix = node.inputs[0]
         is_of_integers |= matrix.dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16)
