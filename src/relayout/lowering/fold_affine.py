@@ -213,9 +213,7 @@ class _Folding:
     def _scale(self, node: ir.Node, *, of_all: bool = False) -> tuple[int, Reals, Reals] | None:
         """Return the slot of an image of floats that a node reads, and the scale and shift of each channel.
 
-        Args:
-            node: the node.
-            of_all: whether one number for all channels counts as a number for each.
+        One number for all channels counts as a number `of_all`.
         """
         operator = operator_of(self.model, node)
         if node.domain not in ("", "ai.onnx") or operator.gives(1) or operator.int("training_mode", 0):

@@ -9,15 +9,6 @@ from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
 
-PLACES = {  # the axes of an operand with `layout` 0 -> with 1
-    ("t", "b", "h"): ("b", "t", "h"),
-    ("t", "b", "i"): ("b", "t", "i"),
-    ("t", "d", "b", "h"): ("b", "t", "d", "h"),
-    ("d", "b", "h"): ("b", "d", "h"),
-    ("t", "b", "j"): ("b", "t", "j"),
-    ("t", "b", "k"): ("b", "t", "k"),
-}
-
 SECOND = {"BIDIRECTIONAL_SEQUENCE_LSTM": 39, "BIDIRECTIONAL_SEQUENCE_RNN": 9}  # the operand that is a second sequence
 
 
@@ -80,13 +71,21 @@ def one_step(operator: Operator) -> Fact:
 
 
 def _in_both(signature: Signature, name: str, batch_first: int) -> Signature:
-    """Add the variant with the other value of an attribute, which is `batch_first` where the batch comes first."""
+    """Add the variant with the other value of an attribute, which is `batch_first` where the batch comes first.
+
+    Else it comes before the last axis.
+    """
     (plain,) = signature.variants
     if plain.inputs[0] is None:
         return signature
-    places = {**PLACES, **{there: here for here, there in PLACES.items()}}
-    inputs = tuple(letters and places.get(letters, letters) for letters in plain.inputs)
-    outputs = tuple(letters and places.get(letters, letters) for letters in plain.outputs)
+
+    def turned(letters: Letters | None) -> Letters | None:
+        if letters is None or len(letters) < 3 or "b" not in letters:
+            return letters
+        rest = tuple(letter for letter in letters if letter != "b")
+        return (*rest[:-1], "b", rest[-1]) if letters[0] == "b" else ("b", *rest)
+
+    inputs, outputs = (tuple(map(turned, operands)) for operands in (plain.inputs, plain.outputs))
 
     def changes(placement: Placement) -> Changes:
         return Changes({name: batch_first if placement.letters(0)[0] == "b" else 1 - batch_first})

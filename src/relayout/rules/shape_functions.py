@@ -93,14 +93,13 @@ UNKNOWN = ""  # an extent that nothing tells
 Output = tuple[ir.DataType | None, Shape | None]
 
 
-def outputs_of(node: ir.Node, opsets: Mapping[str, int]) -> list[Output]:
+def outputs_of(
+    node: ir.Node,
+    opsets: Mapping[str, int],  # the model's: domain -> version
+) -> list[Output]:
     """Element type and shape of each output of a node, as far as its inputs tell.
 
     None is a type or rank that is not known, `UNKNOWN` an extent.
-
-    Args:
-        node: the node.
-        opsets: the model's: domain -> version.
     """
     standard = node.domain in ("", "ai.onnx")
     version = opsets.get("" if standard else node.domain, 1)

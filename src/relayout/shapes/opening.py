@@ -80,15 +80,14 @@ def _behind(nodes: Sequence[ir.Node], bound: set[object]) -> dict[ir.Node, None]
 NUMBER = 13  # the extent that a model is tried with: one that other extents rarely have
 
 
-def contradiction(model: ir.Model, name: str, before: int | str, *, rows: bool = True) -> str:
-    """Return what contradicts the shapes of a model in which an extent is open; nothing if all agree.
-
-    Args:
-        model: the model, whose values have the extents that were followed.
-        name: the name of the opened extent.
-        before: the extent that it had.
-        rows: whether it is a batch. Any other is tried with twice its extent, over which windows still slide.
-    """
+def contradiction(
+    model: ir.Model,  # its values have the extents that were followed
+    name: str,  # of the opened extent
+    before: int | str,  # the extent that it had
+    *,
+    rows: bool = True,  # whether it is a batch; any other is tried with twice its extent, over which windows slide
+) -> str:
+    """Return what contradicts the shapes of a model in which an extent is open; nothing if all agree."""
     number = NUMBER if before != NUMBER else NUMBER + 4
     if not rows and isinstance(before, int):
         number = 2 * before

@@ -99,14 +99,12 @@ class MoreInputsError(Exception):
 MOST_WAYS = 16  # ways to regroup that are tried at one node
 
 
-def ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, OpenedFactor]]:
-    """List where the opened parts may lie in the regrouped value, the likeliest first; nothing if they mix with others.
-
-    Args:
-        source: extents of the operand in the source.
-        parts: its opened parts.
-        target: extents of the result in the source.
-    """
+def ways(
+    source: Sequence[Extent],  # extents of the operand in the source
+    parts: Parts,  # its opened parts
+    target: Sequence[Extent],  # extents of the result in the source
+) -> list[dict[int, OpenedFactor]]:
+    """List where opened parts may lie in the regrouped value, the likeliest first; nothing if they mix with others."""
     each = [list(_places(source, axis, part, target)) for axis, part in sorted(parts.items())]
     places = (dict(chosen) for chosen in islice(combinations(*each), MOST_WAYS))
     distinct = [way for way in places if len(way) == len(each) and list(way) == sorted(way)]

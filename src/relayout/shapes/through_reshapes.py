@@ -93,17 +93,13 @@ def follow_reshape(following: "Following", node: ir.Node, operator: Operator, ta
 
 
 def _ways(
-    following: "Following", node: ir.Node, target: Sequence[Extent], natural: Parts | None, written: list[Extent] | None
+    following: "Following",
+    node: ir.Node,  # the Reshape, or the operator that does as one
+    target: Sequence[Extent],  # the extents of its result in the source
+    natural: Parts | None,  # the way of the node as it stands
+    written: list[Extent] | None,  # the extents that a Reshape's own shape gives
 ) -> tuple[list[Parts], list[Parts]]:
-    """Return the ways in which a Reshape may put the parts of an axis, the likeliest first; those that move the axis.
-
-    Args:
-        following: the axis on its way.
-        node: the Reshape, or the operator that does as one.
-        target: the extents of its result in the source.
-        natural: the way of the node as it stands.
-        written: the extents that a Reshape's own shape gives.
-    """
+    """Return the ways in which a Reshape may put the parts of an axis, the likeliest first; those that move it."""
     value = node.inputs[0]
     assert value is not None
     source, parts = extents_of(value), following.parts[value]

@@ -80,13 +80,11 @@ class MeanForm(NamedTuple):
         return is_one_image and leaves_last
 
 
-def mean_form(dims: Sequence[int | str], axes: Sequence[int]) -> MeanForm:
-    """Return the form in which Vela takes a mean, its own or one on joined axes; where it takes none, one of few axes.
-
-    Args:
-        dims: the tensor's extents. Vela takes an open one for 1, and of such a tensor no axes are joined.
-        axes: the axes that are averaged; there is at least one.
-    """
+def mean_form(
+    dims: Sequence[int | str],  # extents. Vela takes an open one for 1, and of such a tensor no axes are joined
+    axes: Sequence[int],  # the axes that are averaged; there is at least one
+) -> MeanForm:
+    """Return the form in which Vela takes a mean, its own or one on joined axes; if it takes none, one of few axes."""
     extents = tuple(dim if isinstance(dim, int) else 1 for dim in dims)
     own = MeanForm(extents, tuple(sorted({axis % len(extents) for axis in axes})))
     if own.is_taken or extents != tuple(dims):

@@ -25,6 +25,7 @@ from relayout.lowering.conditions import DEPTHWISE, Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Constants
+from relayout.targets.litert.integer_scales import stored_integers
 from relayout.targets.litert.large_windows import MOST_AT_A_TIME
 from relayout.targets.litert.transposed_convolutions import convolution_attributes, result_of, rounded
 
@@ -93,14 +94,14 @@ def _every(
     if real is not None:
         return [(np.ascontiguousarray(real[place::count]),) for place in range(count)]
     stored = None if unit is None else unit.operands[slot]
-    value = None if stored is None or not stored.is_constant else stored.node.inputs[0]
-    if stored is None or value is None or value.const_value is None or stored.scale is None:
+    tensors = stored_integers(stored) if stored is not None and stored.is_constant else None
+    if stored is None or tensors is None:
         return []
-    if stored.has_zero_point and stored.zero_point is None:
-        return []
-    tensors = [each.numpy() for each in (value.const_value, stored.scale, stored.zero_point) if each is not None]
     return [
-        tuple(np.ascontiguousarray(each[place::count]) if each.size > 1 else each.reshape(()) for each in tensors)
+        tuple(
+            np.ascontiguousarray(each[place::count]) if each.size > 1 else each.reshape(())
+            for each in tensors[: 2 + stored.has_zero_point]
+        )
         for place in range(count)
     ]
 

@@ -161,8 +161,10 @@ def make_second_operands_symmetric(
         if first is None or second is None or not _is_slow(first, second):
             continue
         before = Insertion(graph, node)
-        if first not in doubled:
-            doubled[first] = _twice(before, first)
+        if first not in doubled:  # side by side
+            (integers, *parameters), value = first.inputs, first.outputs[0]
+            twice = _joined(before, [value, value], -1)
+            doubled[first] = before.quantized(twice, parameters, None if integers is None else integers.type)
         if second not in split:
             split[second] = _in_halves(before, second)
         node.replace_input_with(0, doubled[first])
@@ -188,13 +190,6 @@ def _is_slow(first: ir.Node, second: ir.Node) -> bool:
     rows, depth = shape[-2], shape[-1]
     has_rows = not isinstance(rows, int) or rows >= LEAST_ROWS
     return has_rows and isinstance(depth, int) and depth >= LEAST_DEPTH
-
-
-def _twice(before: Insertion, operand: ir.Node) -> ir.Value:
-    """Return an operand twice, side by side."""
-    (integers, *parameters), value = operand.inputs, operand.outputs[0]
-    assert integers is not None
-    return before.quantized(_joined(before, [value, value], -1), parameters, integers.type)
 
 
 def _in_halves(before: Insertion, operand: ir.Node) -> ir.Value:

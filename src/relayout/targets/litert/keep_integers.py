@@ -54,9 +54,13 @@ def keep_integers(model: ir.Model, target: Target) -> dict[str, int]:
         add_notes(model, f"{PASSES['decompose'].line}: {gathers} Gather")
     distant: Counter[str] = Counter()
     for form in FORMS:
-        if form.expansion.op_type == GROUPED and _has_words(form, target):
+        # Whether a target has the words of a form.
+        rows = (row for row in target.kernels if "INT16" in row.types)
+        if form.words and not any(form.words in row.op_types.split() for row in rows):
+            continue
+        if form.expansion.op_type == GROUPED:
             join_groups(model, partial(_is_near, model, form))
-        units += _in_form(model, form, target, distant)
+        units += _in_form(model, form, distant)
     if distant:
         listed = ", ".join(f"{count} {name}" for name, count in sorted(distant.items()))
         add_notes(model, f"quantized units that stay on real numbers: {listed}; up to {MOST_STEPS_OFF} steps are taken")
@@ -82,11 +86,9 @@ def _results(node: ir.Node) -> tuple[str, ...]:
     return () if unit is None else tuple(known_as(each.node.outputs[0]) for each in unit.results)
 
 
-def _in_form(model: ir.Model, form: IntegerForm, target: Target, distant: Counter[str]) -> Iterator[_Kept]:
+def _in_form(model: ir.Model, form: IntegerForm, distant: Counter[str]) -> Iterator[_Kept]:
     """Write units in a form, and yield them; count those that would be too many steps off."""
     op_type = form.expansion.op_type
-    if not _has_words(form, target):
-        return
     for node in [node for node in model.graph if node.op_type == op_type]:
         operator = operator_of(model, node)
         if not form.expansion.takes(operator):
@@ -96,12 +98,6 @@ def _in_form(model: ir.Model, form: IntegerForm, target: Target, distant: Counte
             distant[f"{op_type} (integers may be {unit.steps} steps off)"] += 1
         elif expand(model, (form.expansion,), [node]):
             yield unit
-
-
-def _has_words(form: IntegerForm, target: Target) -> bool:
-    """Return whether a target has the words of a form."""
-    rows = (row for row in target.kernels if "INT16" in row.types)
-    return not form.words or any(form.words in row.op_types.split() for row in rows)
 
 
 def _is_near(model: ir.Model, form: IntegerForm, node: ir.Node) -> bool:

@@ -52,16 +52,16 @@ LEAST_BYTE = -128  # the least integer of 8 bits: where it means 0, no number is
 Row = Callable[[Candidate], bool | tuple[float, int]]  # what the kernel of a unit gives; False: there is none
 
 
-def keeps_unsigned(model: ir.Model, *, as_source: bool = True) -> bool:
+def keeps_unsigned(
+    model: ir.Model,  # its layouts are chosen
+    *,
+    as_source: bool = True,  # whether the second counts: an NPU has kernels of int8 alone
+) -> bool:
     """Return whether unsigned integers stay so.
 
     1. Some weights are unsigned and have a zero point: LiteRT has kernels of uint8 alone for them.
     2. The source is a `.tflite` all of whose bytes are unsigned: its kernels are those of uint8, which round otherwise
        than those of int8.
-
-    Args:
-        model: its layouts are chosen.
-        as_source: whether the second counts: an NPU has kernels of int8 alone.
     """
     if _has_unsigned_weights(model):
         return True

@@ -201,14 +201,13 @@ def _one_by_one(operator: Operator, axes: Sequence[Axis], kernel: _Kernel, block
         )
 
 
-def rounded(steps: Iterable[Step], scale: Sequence[NDArray[np.generic]]) -> Iterator[Step]:
+def rounded(
+    steps: Iterable[Step],
+    scale: Sequence[NDArray[np.generic]],  # of the unit's result, and its zero point if any; none: the numbers are real
+) -> Iterator[Step]:
     """Yield steps, and round what the last one gives as the quantized unit rounds its result.
 
     That may stand before an activation as well as behind it.
-
-    Args:
-        steps: the steps.
-        scale: of the unit's result, and its zero point if there is one; none: the numbers are real.
     """
     *before, last = steps
     yield from before
