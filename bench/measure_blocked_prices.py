@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from measure_prices import IMAGES, idle, nanoseconds, processor
+from measure_prices import IMAGES, idle, in_one_line, nanoseconds, processor
 from onnx import helper, numpy_helper
 
 BLOCKED = "com.microsoft.nchwc"
@@ -125,25 +125,18 @@ def table(rows: list[tuple[str, float]]) -> str:
         '"""',
         "",
         f'MEASURED = "ONNX Runtime {onnxruntime.__version__}, {processor()}"',
-        "KERNELS = {",
-        *(f'    "{name}": {max(0.0, price):.2f},' for name, price in kernels.items()),
-        "}",
-        "PER_TAP = {",
-        *(f'    "{name}": {max(0.0, price):.2f},' for name, price in per_tap.items()),
-        "}",
+        f"KERNELS = {in_one_line(kernels)}",
+        f"PER_TAP = {in_one_line(per_tap)}",
         '"""For each element of a window above the first."""',
-        *(line for where in ("in blocks", "last") for line in reduced(known, where)),
+        *(
+            f"{where.upper().replace(' ', '_')} = {in_one_line({name: known[f'{name} {where}'] for name in REDUCING})}"
+            for where in ("in blocks", "last")
+        ),
         '"""What takes longer over the axes of space, in blocks and channels last, per element that is read."""',
         f"STRETCHED, NODE = {known['stretched']:.2f}, {round(known['node'], -3):.0f}",
         '"""Of an operand that is stretched in blocks, per element; of a node, whatever it does, in all."""',
     ]
     return "\n".join(lines) + "\n"
-
-
-def reduced(known: dict[str, float], where: str) -> Iterator[str]:
-    yield f"{where.upper().replace(' ', '_')} = {{"
-    yield from (f'    "{name}": {max(0.0, known[f"{name} {where}"]):.2f},' for name in REDUCING)
-    yield "}"
 
 
 def main() -> None:

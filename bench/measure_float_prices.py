@@ -23,7 +23,19 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 from measure_blocked_prices import run_of
-from measure_prices import IMAGES, LAST, MICROSOFT, SCALES, SLOWER, Way, idle, nanoseconds, processor, transposed
+from measure_prices import (
+    IMAGES,
+    LAST,
+    MICROSOFT,
+    SCALES,
+    SLOWER,
+    Way,
+    idle,
+    in_one_line,
+    nanoseconds,
+    processor,
+    transposed,
+)
 
 VOLUME, WINDOW, KERNELS = (4, 24, 40), 3, (np.int8, np.uint8)
 CHANNELS = (1, 2, 4, 8, 12, 16, 24, 32)
@@ -110,9 +122,7 @@ def table(rows: list[tuple[str, float]], least: int) -> str:
         '"""',
         "",
         f'MEASURED = "ONNX Runtime {onnxruntime.__version__}, {processor()}"',
-        "REDUCED = {",
-        *(f'    "{name}": {max(0.0, known[name]):.2f},' for name in REDUCING),
-        "}",
+        f"REDUCED = {in_one_line({name: known[name] for name in REDUCING})}",
         '"""Per element that is read, where what is reduced is not innermost."""',
         f"STRETCHED = {known['stretched']:.0f}  # per short run of a stretched operand",
         f"LEAST_IN_VOLUMES = {least}"

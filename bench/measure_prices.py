@@ -16,7 +16,7 @@ import platform
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -272,14 +272,17 @@ def table(rows: list[dict[str, Any]], least: dict[str, int], run: int) -> str:
         "CHANNELS_FIRST = {",
         *(f'    "{name}": {max(0.0, price):.2f},' for name, price in prices.items()),
         "}",
-        "LEAST_CHANNELS = {",
-        *(f'    "{name}": {channels},' for name, channels in sorted(least.items())),
-        "}",
+        f"LEAST_CHANNELS = {in_one_line(dict(sorted(least.items())), '')}",
         '"""From how many channels on a scale and shift per channel is no slower as a depthwise convolution."""',
         f"LEAST_RUN = {run}"
         "  # from how many elements in a run on two Transposes are faster than one that moves all axes",
     ]
     return "\n".join(lines) + "\n"
+
+
+def in_one_line(prices: Mapping[str, float], form: str = ".2f") -> str:
+    """A dictionary in one line, none of whose numbers is below 0."""
+    return "{" + ", ".join(f'"{name}": {max(0, price):{form}}' for name, price in prices.items()) + "}"
 
 
 def processor() -> str:

@@ -11,9 +11,6 @@ CHANNELS_FIRST = {
     "MaxPool": 192.88,
     "Resize": 4.63,
 }
-LEAST_CHANNELS = {
-    "BatchNormalization": 16,
-    "constants": 48,
-}
+LEAST_CHANNELS = {"BatchNormalization": 16, "constants": 48}
 """From how many channels on a scale and shift per channel is no slower as a depthwise convolution."""
 LEAST_RUN = 2  # from how many elements in a run on two Transposes are faster than one that moves all axes
