@@ -1,4 +1,4 @@
-"""Measure when a product of integers is faster in ONNX Runtime than a float Conv: for `conv_as_integer_product`.
+"""Measure when a product of integers is faster in ONNX Runtime than a float Conv: for `hybrid_products`.
 
     python bench/measure_hybrid.py [--rounds 30] [--unsigned] [--json FILE]
 

@@ -13,7 +13,7 @@ import relayout
 from relayout.errors import LayoutError, RelayoutError
 from relayout.layout.stored_as import OPENED_BATCH
 from relayout.shapes import OpeningError
-from relayout.shapes.constants import STATED
+from relayout.shapes.rewriting import STATED
 from running import run
 from small import build
 

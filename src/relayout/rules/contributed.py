@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from relayout.rules.elementwise import aligned
+from relayout.rules.normalization import along, flattened_from, reduced_letters
 from relayout.rules.operator import Operator, normalized
-from relayout.rules.reductions import along, flattened_from, reduced_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Placement, Signature, renumbered_axis
 

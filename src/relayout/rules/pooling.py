@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from relayout.rules.convolution import in_both_layouts, spatial
+from relayout.rules.normalization import AXES_AS_INPUT
 from relayout.rules.operator import Operator
-from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Placement, Signature
 from relayout.rules.spatial_permutation import turning

@@ -17,11 +17,10 @@ from relayout.graph.subgraphs import bodies, reads
 from relayout.layout import ONE, Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature, rule_of
 from relayout.rules.facts import operator_of
-from relayout.shapes.constants import STATED, Change, Computed, Items, State, is_arithmetic
 from relayout.shapes.own_axes import OWN, VIEWS, Binding, extents_of, of_lengths, of_rows, repeats_along, sources
 from relayout.shapes.parts import MoreInputsError, OpenedFactor, OpeningError, Parts, dims_of
-from relayout.shapes.through_bodies import NodeWithBodies
-from relayout.shapes.through_reshapes import Choice, follow_reshape
+from relayout.shapes.rewriting import STATED, Change, Computed, Items, State, is_arithmetic
+from relayout.shapes.through_reshapes import Choice, NodeWithBodies, follow_reshape
 
 # Operators that give an axis of another length: windows that slide over it, and a Resize by whole numbers.
 #

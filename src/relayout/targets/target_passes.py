@@ -172,7 +172,7 @@ def _rewrite_slow_operators(final: FinalGraph) -> None:
 
 
 def _move_views_out(final: FinalGraph) -> None:
-    from relayout.targets.litert.unit_activations import move_views_out
+    from relayout.targets.litert.quantized_units import move_views_out
 
     move_views_out(final.model.graph)
 

@@ -18,10 +18,10 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.importing.import_passes import FilePass
 from relayout.formats.tflite.importing.window import slid
-from relayout.targets.onnxruntime import conv_as_integer_product as unrolled
-from relayout.targets.onnxruntime import import_list, pad_depthwise_channels
+from relayout.targets.onnxruntime import hybrid_products as unrolled
+from relayout.targets.onnxruntime import import_list, uint8_activations
 from relayout.targets.onnxruntime import merge_conv_groups as widened
-from relayout.targets.onnxruntime.pad_depthwise_channels import aligned
+from relayout.targets.onnxruntime.uint8_activations import aligned
 from relayout.verification import verify
 
 MODELS = Path(__file__).parents[3] / "models"
@@ -457,7 +457,7 @@ def test_more_channels_give_the_same_integers(channels: int, monkeypatch: pytest
     agree(content)
     (interior,) = verify(content, model).interiors  # the one between the two convolutions that excite
     assert interior.ok
-    monkeypatch.setattr(pad_depthwise_channels, "PASS", FilePass("nothing", lambda model: model))
+    monkeypatch.setattr(uint8_activations, "PADDING_PASS", FilePass("nothing", lambda model: model))
     np.testing.assert_array_equal(run(model, x), run(read(content, target=FAST), x))
 
 

@@ -17,8 +17,8 @@ from relayout.layout import Dim
 from relayout.lowering.conditions import Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
+from relayout.rules.normalization import AXES_AS_INPUT
 from relayout.rules.products import subscripts_of
-from relayout.rules.reductions import AXES_AS_INPUT
 from relayout.rules.signature import Attribute, Constants, Letters
 
 REALS, INTEGERS = (ir.DataType.FLOAT, ir.DataType.FLOAT16), (ir.DataType.INT32, ir.DataType.INT64)

@@ -22,10 +22,9 @@ from relayout.lowering.conditions import DEPTH_FIRST, NO_DILATIONS, NO_INDICES
 from relayout.lowering.fuse_epilogue import Fusion
 from relayout.lowering.recognise_recurrent.rows import by_rows
 from relayout.rules.registry import has_layouts, has_rule
-from relayout.targets.litert.channel_multipliers import FAST_MULTIPLIER
+from relayout.targets.litert.convolutions import FAST_MULTIPLIER, FAST_TRANSPOSED_CONVOLUTION
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
 from relayout.targets.litert.prices import PRICES
-from relayout.targets.litert.transposed_convolutions import FAST_TRANSPOSED_CONVOLUTION
 from relayout.targets.portable import portable
 from relayout.targets.target_table import INT8, Kernel, Target, convolutions
 

@@ -13,10 +13,15 @@ is nearer.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
+import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.container.model import Tensor
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
 from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
@@ -24,10 +29,14 @@ from relayout.formats.tflite.importing.operators.convolution import (
     fully_connected_rows,
     hand_over_rows,
     matrix_product,
+    require_conv_2d,
     weights_in_blocks,
 )
+from relayout.formats.tflite.importing.operators.pooling import unbordered
+from relayout.formats.tflite.importing.operators.slicing import cut
 from relayout.formats.tflite.importing.program import Program
 from relayout.formats.tflite.importing.tensors import FEW_BITS, array
+from relayout.formats.tflite.importing.window import pads, slid
 
 # Weights of few bits as blocks that share a scale: ONNX Runtime makes one kernel of such a matrix and its MatMul.
 
@@ -181,3 +190,233 @@ def _sums(op: Operation, weights: Tensor) -> ir.Value:
 
     sums = ir.LazyTensor(added_up, ir.DataType.FLOAT, ir.Shape([weights.shape[0]]))
     return op.builder.initializer(op.tensors.hint(weights, "sums"), sums)
+
+
+# A convolution of real numbers and int8 weights as a product of integers.
+#
+# An image is quantized at run time, to 255 steps; the elements of each window are put side by side, as a row; and rows
+# are multiplied by the weights. ONNX Runtime has fast kernels for products of integers, and none for such convolutions:
+# this takes a quarter to a half of a float Conv's time where there are channels enough. What it stands for is no longer
+# seen in the graph, and all is channels last.
+#
+# That is how LiteRT computes it, but that its delegate rounds each pixel by itself where windows are of one pixel, of
+# which nothing would be won. There an image is rounded at once, as LiteRT's other kernels do.
+
+
+class Times(NamedTuple):
+    """The time of ONNX Runtime, in ns, on one thread, as `bench/measure_py` measures it."""
+
+    node: float  # a node, beside what it computes
+    joined: float  # a run of bytes for Concat
+    picked: float  # a run of bytes for Gather
+    byte: float  # a byte of either
+    convolution: float  # a convolution as a product, beside all else
+    product: float  # a product of two integers
+    read: float  # an element that is read, and quantized
+    given: float  # an element that is given
+    floats: float  # a float Conv, beside what follows
+    float_product: float  # a product of two real numbers
+    float_element: float  # an element that a Conv reads or gives: half, as between two Convs nothing is reordered
+
+
+VNNI = Times(670, 3.3, 8.1, 0.036, 2150, 0.0047, 0.25, 0.44, 2230, 0.0195, 0.12)
+"""On an x86 server with AVX-512 VNNI, kernels of int8."""
+WITHOUT_VNNI = Times(920, 4.0, 9.7, 0.012, 3050, 0.0157, 0.37, 0.56, 3000, 0.0252, 0.114)
+"""On an x86 server with AVX2 alone, kernels of uint8: those of int8 saturate there."""
+CACHED = 4_000_000  # bytes of windows; where there are more, each takes twice as long
+BLOCK = 16  # units that the kernels compute at once
+MARGIN = 0.9
+"""The part of a Conv's time that a product may take, and a node: neighbours that want channels first take longer."""
+REORDERING = 0.4  # what an element costs, in ns, that is brought to channels first, or back
+MOST_PICKED = 2**14  # pixels that one Gather may pick: their places are constants of the model, in four bytes each
+SLICES, COLUMNS, PIXELS = "a Slice for each row and column", "a Slice for each row, and one Gather", "one Gather"
+"""How the elements of windows are put side by side."""
+FIRST = ("DEPTHWISE_CONV_2D",)  # operators that ONNX Runtime has no kernel for but with channels first
+
+
+class _Windows(NamedTuple):
+    """Along height and width: a window's elements, the number of windows, how far apart these are, and those.
+
+    `image` is what they are taken from, with its border; `joined` columns of it are one, of so many times the channels.
+    """
+
+    image: tuple[int, ...]
+    channels: int
+    extents: tuple[int, ...]
+    counts: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    joined: int = 1
+
+    def ways(self) -> list[_Windows]:
+        """These, and those over as many columns as they are apart as one: longer runs, and some weights of 0."""
+        stride = self.strides[1]
+        if stride == 1 or self.dilations[1] > 1:
+            return [self]
+        width, extent = (-(-each // stride) for each in (self.image[1], self.extents[1]))
+        one = self._replace(
+            image=(self.image[0], width),
+            channels=self.channels * stride,
+            extents=(self.extents[0], extent),
+            strides=(self.strides[0], 1),
+            joined=stride,
+        )
+        return [self, one]
+
+    def apart(self, axis: int) -> bool:
+        """Whether windows are anything but the elements as they are, along an axis."""
+        return self.extents[axis] > 1 or self.strides[axis] > 1
+
+    def places(self, axis: int) -> npt.NDArray[np.int32]:
+        """Where along an axis each window has its elements."""
+        first = np.arange(self.counts[axis], dtype=np.int32)[:, None] * self.strides[axis]
+        return first + np.arange(self.extents[axis], dtype=np.int32) * self.dilations[axis]
+
+    def costs(self, times: Times) -> dict[str, float]:
+        """What each form that puts them side by side takes, in ns.
+
+        Every other element of a row is no run of bytes, so that a Slice copies it by itself.
+        """
+        (height, width), tall = self.extents, self.channels * self.extents[0]
+        rows, columns = self.counts[0] * self.image[1] * height, math.prod(self.counts) * width
+        byte = times.byte * (2 if columns * tall > CACHED else 1)
+        apart = times.joined + (times.picked if self.strides[1] > 1 else 0)
+        sliced = columns * (apart + 2 * byte * tall) + times.node * (width + 1)
+        gathered = columns * (times.picked + byte * tall) + times.node * 2
+        upper = self.apart(0) * (rows * (times.joined + 2 * byte * self.channels) + times.node * (height + 1))
+        costs = {SLICES: upper + self.apart(1) * sliced, COLUMNS: upper + self.apart(1) * gathered}
+        if columns * height <= MOST_PICKED:
+            costs[PIXELS] = columns * height * (times.picked + byte * self.channels) + times.node * 3
+        return costs
+
+    def products(self, units: int) -> int:
+        """Products of two elements; kernels compute whole blocks of units."""
+        return math.prod(self.counts) * math.prod(self.extents) * self.channels * -(-units // BLOCK) * BLOCK
+
+    def time(self, times: Times, read: float, units: int) -> float:
+        """The time of ONNX Runtime, in ns, for as many elements read."""
+        border = times.node if math.prod(self.extents) > 1 else 0
+        given = math.prod(self.counts) * units
+        copying = border + min(self.costs(times).values())
+        computing = times.product * self.products(units) + times.read * read + times.given * given
+        return times.convolution + copying + computing
+
+
+def unrolled(op: Operation) -> bool:
+    """Hand over a CONV_2D as MatMulInteger, if ONNX Runtime is faster at it on x64 with VNNI."""
+    return _unrolled(op, VNNI)
+
+
+def unrolled_without_vnni(op: Operation) -> bool:
+    """Hand over a CONV_2D as MatMulInteger, if ONNX Runtime is faster at it with kernels of uint8."""
+    return _unrolled(op, WITHOUT_VNNI)
+
+
+def _unrolled(op: Operation, times: Times) -> bool:
+    require_conv_2d(op)
+    weights, image = op.input(1), op.stored(0)
+    n, *spatial, channels = dims(image)
+    extents = [e for e in spatial if isinstance(e, int)]
+    if n != 1 or len(extents) != 2 or weights.shape[3] != channels:
+        return False
+    if not has_centred_weights(op):
+        return False
+    o, *window, depth = weights.shape
+    if min(weights.shape) < 1:
+        return False
+    options = op.options
+    strides, dilations = [options.stride_h, options.stride_w], [options.dilation_h_factor, options.dilation_w_factor]
+    same, border = options.padding == Padding.SAME, unbordered(op, window, dilations)
+    inner = image if border is None else op.tensors.value(border.inner)
+    around = pads(extents, window, strides, dilations, same) if border is None else list(border.pads)
+    places = [slid(e, k, s, d, same) for e, k, s, d in zip(extents, window, strides, dilations, strict=True)]
+    counts = [count for count in places if isinstance(count, int) and count > 0]
+    if len(counts) != 2:
+        return False
+    sides = zip(extents, around[:2], around[2:], strict=True)
+    bordered = [e + (a + b if border is None else 0) for e, a, b in sides]
+    windows = _Windows(tuple(bordered), depth, tuple(window), tuple(counts), tuple(strides), tuple(dilations))
+    read, given = math.prod(extents) * depth, math.prod(counts) * o
+    best = min(windows.ways(), key=lambda way: way.time(times, read, o))
+    # ONNX Runtime quantizes an image once for all convolutions that read it.
+    together = sum(reader.name == op.operator.name for reader in op.tensors.flow.readers(op.operator.inputs[0]))
+    taken = best.time(times, read / together, o) + REORDERING * _reordered(op, read, given)
+    floats = times.floats + times.float_product * windows.products(o) + times.float_element * (read + given)
+    if taken + times.node >= MARGIN * floats:
+        return False
+    around[3] += best.joined * best.image[1] - windows.image[1]
+    costs = best.costs(times)
+    y = _window_product(op, inner, best, around, min(costs, key=costs.__getitem__))
+    bias = op.bias(2, 0, 1)
+    op.result(y if bias is None else op.each("Add", y, bias), fused=options.fused_activation_function)
+    return True
+
+
+def _reordered(op: Operation, read: int, given: int) -> int:
+    """How many elements of image and result an operator beside it has channels first."""
+    maker = op.tensors.flow.producer(op.operator.inputs[0])
+    readers = op.tensors.flow.readers(op.operator.outputs[0])
+    before = read if maker is not None and maker.name in FIRST else 0
+    return before + (given if any(reader.name in FIRST for reader in readers) else 0)
+
+
+def _rows(op: Operation, x: ir.Value, windows: _Windows, form: str) -> ir.Value:
+    """Windows over `1 h w c` as rows, `1 y x (kw kh c)`."""
+    if form == PIXELS:
+        (height, width), depth = windows.image, dims(x)[3]
+        places = windows.places(0)[:, None, None, :] * width + windows.places(1)[None, :, :, None]
+        return _gathered(op, op.reshape(x, (height * width, depth)), places, 0, windows)
+    x = _along(op, x, windows, 0)
+    if form == SLICES:
+        return _along(op, x, windows, 1)
+    return _gathered(op, x, windows.places(1), 2, windows) if windows.apart(1) else x
+
+
+def _along(op: Operation, x: ir.Value, windows: _Windows, axis: int) -> ir.Value:
+    """Windows along one axis, a Slice for each of their elements; their channels are put side by side."""
+    if not windows.apart(axis):
+        return x
+    stride, places = windows.strides[axis], windows.places(axis)
+    parts = [cut(op, x, [start], [end + 1], [axis + 1], [stride]) for start, end in places[[0, -1]].T.tolist()]
+    *shape, depth = dims(parts[0])
+    width = depth * len(parts) if isinstance(depth, int) else None
+    return op.emit("Concat", parts, (*shape, width), axis=3) if len(parts) > 1 else parts[0]
+
+
+def _gathered(op: Operation, x: ir.Value, places: npt.NDArray[np.int32], axis: int, windows: _Windows) -> ir.Value:
+    """Elements of an axis at these places, those of one window side by side."""
+    *before, depth = dims(x)
+    table = op.builder.shared(op.hint("places"), places)
+    found = op.emit("Gather", [x, table], (*before[:axis], *places.shape, depth), axis=axis)
+    elements = math.prod(windows.extents) if axis == 0 else windows.extents[1]
+    return op.reshape(found, (1, *windows.counts, depth * elements if isinstance(depth, int) else None))
+
+
+def _window_product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence[int], form: str) -> ir.Value:
+    """Windows over an image `1 h w c` times the weights, without the bias."""
+    (o, *_, depth), scale = op.input(1).shape, op.input(1).quantization
+    integers, step, zero = quantized(op, image)
+    height, width = windows.image
+    if any(around):
+        amounts, grown = op.ints([0, *around[:2], 0, 0, *around[2:], 0], "pads"), width * windows.joined
+        integers = op.emit("Pad", [integers, amounts, zero], (1, height, grown, depth), mode="constant")
+    if windows.joined > 1:
+        integers = op.reshape(integers, (1, height, width, windows.channels))
+    rows = _rows(op, integers, windows, form)
+    steps = op.builder.array(op.tensors.hint(op.input(1), "scale"), np.ones(1) if scale is None else scale.scale)
+    sums = multiplied(op, rows, _columns(op, windows), zero, (1, *windows.counts, o))
+    return op.each("Mul", op.cast(sums, ir.DataType.FLOAT), op.each("Mul", step, steps))
+
+
+def _columns(op: Operation, windows: _Windows) -> ir.Value:
+    """The weights `o h w i` as `(w h i) o`, or of joined columns as `(w h (dw i)) o`, with zeros behind the last."""
+    weights = op.input(1)
+    (o, h, w, i), width = weights.shape, windows.extents[1]
+
+    def laid() -> ir.TensorProtocol:
+        kernel = np.pad(array(weights), [(0, 0), (0, 0), (0, width * windows.joined - w), (0, 0)])
+        parted = kernel.reshape(o, h, width, windows.joined * i)
+        return ir.Tensor(np.ascontiguousarray(parted.transpose(2, 1, 3, 0).reshape(-1, o)))
+
+    content = ir.LazyTensor(laid, ir.DataType.INT8, ir.Shape([width * h * windows.joined * i, o]))
+    return op.builder.initializer(op.tensors.hint(weights, "columns"), content)

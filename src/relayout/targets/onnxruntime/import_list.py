@@ -12,7 +12,7 @@ VNNI, WITHOUT_VNNI = "unrolled", "unrolled_without_vnni"
 ALTERNATIVES = {
     "ADD": ("channel_constants.normalized", "recognised_forms.layer_norm_of_rows"),
     "AVERAGE_POOL_2D": ("average_pool_as_conv.average_pool_as_conv",),
-    "CONV_2D": ("space_to_depth_stem.condensed", "conv_as_integer_product.{unrolled}", "merge_conv_groups.merged_conv"),
+    "CONV_2D": ("space_to_depth_stem.condensed", "hybrid_products.{unrolled}", "merge_conv_groups.merged_conv"),
     "DEPTHWISE_CONV_2D": ("merge_conv_groups.merged_depthwise",),
     "FULLY_CONNECTED": ("hybrid_products.integer_product", "hybrid_products.product_by_blocks"),
     **dict.fromkeys(
@@ -40,12 +40,12 @@ def without_vnni() -> ImportPasses:
 
 def _passes(unrolled: str) -> ImportPasses:
     from relayout.formats.tflite.importing.import_passes import ImportPasses, on_use
-    from relayout.targets.onnxruntime import pad_depthwise_channels, uint8_activations
+    from relayout.targets.onnxruntime import uint8_activations
     from relayout.targets.onnxruntime.operation_forms import IN_PLACE_OF, OnnxRuntimeOperation
 
     alternatives = {
         name: tuple(on_use(*f"{ROOM}.{each.format(unrolled=unrolled)}".rsplit(".", 1)) for each in each_of)
         for name, each_of in ALTERNATIVES.items()
     }
-    passes = pad_depthwise_channels.PASS, uint8_activations.PASS, uint8_activations.WEIGHTS_PASS
+    passes = uint8_activations.PADDING_PASS, uint8_activations.PASS, uint8_activations.WEIGHTS_PASS
     return ImportPasses(passes, alternatives, IN_PLACE_OF, OnnxRuntimeOperation)
