@@ -1,4 +1,4 @@
-"""Normalizations: over a channel's elements, over the last axes, or over groups."""
+"""Normalizations: over a channel's elements, over the last axes, or over groups; and reductions of axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that cut, join, repeat and stretch along named axes."""
+"""Operators that cut, join, repeat and stretch along named axes, or gather along them."""
 
 from __future__ import annotations
 
