@@ -36,8 +36,7 @@ TEXT_LIST = ArgumentKind('a list of texts, such as ["INT8"]', lambda value: bool
 NUMBER = ArgumentKind("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool))
 MOST_BYTES = 1 << 20  # the largest file that is taken for a table
 STRINGS = re.compile(  # Comments and strings, in which there is no key and no row
-    r"""#[^\n]*|"{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'""",
-    re.DOTALL,
+    r"""#[^\n]*|"{3}(?:\\.|[^\\])*?"{3}|'{3}.*?'{3}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'""", re.DOTALL
 )
 
 

@@ -527,10 +527,7 @@ ETHOS_U85 = replace(
     TARGET,
     name="ethos-u85",
     line="Arm Ethos-U85, by Vela: int8 and int16, NHWC, longer strides; LiteRT's kernels run the rest",
-    kernels=(
-        *U85_ROWS,
-        *(row for row in TARGET.kernels if row.op_types not in {each.op_types for each in U85_ROWS}),
-    ),
+    kernels=(*U85_ROWS, *(row for row in TARGET.kernels if row.op_types not in {each.op_types for each in U85_ROWS})),
     expansions=(*DECOMPOSITIONS, GATE),
 )
 TARGETS = (ETHOS_U85,)

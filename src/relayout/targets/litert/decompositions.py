@@ -142,10 +142,7 @@ def _as_product(operator: Operator, _: Constants) -> Sequence[Step]:
     if divisor is None or x is None or y is None or len(x) != len(y):
         return ()
     one, none, scale = np.array(np.sign(divisor), np.int8), np.array(0, np.int8), np.array(1 / abs(divisor), real)
-    return (
-        Step("DequantizeLinear", (one, scale, none), "inverse"),
-        Step("Mul", (0, "inverse"), "quotient"),
-    )
+    return (Step("DequantizeLinear", (one, scale, none), "inverse"), Step("Mul", (0, "inverse"), "quotient"))
 
 
 BY_ONE_NUMBER = Condition(

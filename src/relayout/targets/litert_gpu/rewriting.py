@@ -89,11 +89,7 @@ def rewrite(
 
 
 def _written(
-    draft: Draft,
-    operator: DraftOperator,
-    forms: Mapping[str, Sequence[Form]],
-    general: Sequence[Form],
-    depth: int = 0,
+    draft: Draft, operator: DraftOperator, forms: Mapping[str, Sequence[Form]], general: Sequence[Form], depth: int = 0
 ) -> list[DraftOperator] | None:
     """Return operators that stand for one, all of which are taken; None where there are none."""
     tensors = (*operator.inputs, *operator.outputs)
