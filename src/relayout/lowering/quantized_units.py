@@ -351,11 +351,9 @@ class _Fusing:
         if real is None or real.dtype != ir.DataType.FLOAT or node.graph is None:
             raise DeclinedError
         stem, kind = f"{real.name}/quantized", ir.TensorType(found.result.values.dtype or ir.DataType.UINT8)
-        given = ir.Value(name=self.reader.names.unique(stem), type=kind, shape=real.shape)
+        given = ir.Value(name=self.names.unique(stem), type=kind, shape=real.shape)
         read = [real, found.result.scale, found.result.zero]
-        end = ir.Node(
-            "", "QuantizeLinear", read, outputs=[given], name=self.reader.names.unique(f"{stem}/QuantizeLinear")
-        )
+        end = ir.Node("", "QuantizeLinear", read, outputs=[given], name=self.names.unique(f"{stem}/QuantizeLinear"))
         stands_for(given, real)
         stands_for(end, found.end)
         node.graph.insert_before(node, end)
@@ -389,7 +387,7 @@ class _Fusing:
             raise DeclinedError
         if own is not None and stored is not None and np.array_equal(stored, integers):
             return [own.values]
-        return [self.reader.constants.new(f"{found.node.name or found.end.outputs[0].name}/bias", integers)]
+        return [self.constants.new(f"{found.node.name or found.end.outputs[0].name}/bias", integers)]
 
     def _quantized(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
         given = slot < len(found.operands) and found.node.inputs[slot] is not None
@@ -400,7 +398,7 @@ class _Fusing:
         made = np.clip(integers, *byte_range(found.result.values)).astype(
             np.asarray(known_constant(found.result.zero)).dtype
         )
-        return [self.reader.constants.new(f"{found.node.name or found.end.outputs[0].name}/{slot}", made)]
+        return [self.constants.new(f"{found.node.name or found.end.outputs[0].name}/{slot}", made)]
 
     def _raw(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
         return [found.node.inputs[slot] if slot < len(found.operands) else None]
@@ -419,11 +417,11 @@ class _Fusing:
         weights, steps, bias = made
         rank = found.operator.rank(slot) or 0
         stem = found.node.name or found.end.outputs[0].name or found.node.op_type
-        kernel = self.reader.constants.new(f"{stem}/kernel", weights.reshape(-1, *(1,) * (rank - 1)))
+        kernel = self.constants.new(f"{stem}/kernel", weights.reshape(-1, *(1,) * (rank - 1)))
         return [
             *(data.values, data.scale, data.zero, kernel),
-            *(self.reader.constants.new(f"{stem}/kernel_scale", steps), self.reader.zero(ir.DataType.INT8)),
-            *(found.result.scale, found.result.zero, self.reader.constants.new(f"{stem}/bias", bias)),
+            *(self.constants.new(f"{stem}/kernel_scale", steps), self.reader.zero(ir.DataType.INT8)),
+            *(found.result.scale, found.result.zero, self.constants.new(f"{stem}/bias", bias)),
         ]
 
 

@@ -81,7 +81,6 @@ SAME_SCALES = of_units(
     lambda unit: len(meanings := {_meaning(each) for each in unit.activations}) == 1 and None not in meanings,
 )
 
-
 NO_RAW_INTEGERS = Condition(
     "integers of 8 bits only in quantized units",
     lambda operator: (
@@ -139,9 +138,7 @@ STEP_SHARE = 0.25
 """Of a step of the result: what constants of a unit may be off by once they are integers; the rest is for rounding."""
 LARGEST_WEIGHT, LARGEST_BIAS = 127, 2**30
 
-
 _OPERAND = re.compile(r"y|\d+[=wbq.]?|\*[=.]?")
-
 
 _UNIT = {
     "op_types": arguments.WORDS,

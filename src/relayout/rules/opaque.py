@@ -10,7 +10,6 @@ from relayout.rules.registry import rule
 
 COORDINATES = "Lists coordinates in the order in which the elements lie."
 
-
 ROWS = {  # what they do -> operators
     "Runs a subgraph, which sees its operands in the source's order.": "SequenceMap",
     "Holds tensors in a sequence or an optional, whose elements have no stored order of their own.": (

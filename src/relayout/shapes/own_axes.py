@@ -69,7 +69,6 @@ SEQUENCES: Mapping[str, int | None] = {
 }
 """Operators that treat an axis as a sequence, of whatever length -> the input of lengths, with which they do not."""
 
-
 # Values of fixed extents that hold the same for every step of an axis: more steps are as good.
 
 Look = Callable[[ir.Node], tuple[Operator, Fact]]  # the facts about a node

@@ -1,8 +1,8 @@
 """What the nodes of a loop's body compute, said in one way however they spell it.
 
-A value is a row of columns; side by side lie blocks, each with one polynomial for all of its columns (see
-see below). So `(1 - z) n + z h` and `n + z (h - n)` are one
-form; so are a Split, Slices and products of parts, and a product of rows put side by side and the sum of two products.
+A value is a row of columns; side by side lie blocks, each with one polynomial for all of its columns (see below). So
+`(1 - z) n + z h` and `n + z (h - n)` are one form; so are a Split, Slices and products of parts, and a product of rows
+put side by side and the sum of two products.
 
 Equal forms are equal results but for the order of float additions. What cannot be read has no form.
 """
@@ -61,7 +61,6 @@ class OperandColumns:
 
 
 Function = tuple[str, float | None]  # an activation of ONNX's recurrent operators, and its alpha, if it has one
-
 
 RELU: Function = ("Relu", None)
 
@@ -215,7 +214,6 @@ MOST_NODES = 80  # of a body: more is no cell anyway
 FUNCTIONS = ("Sigmoid", "Tanh")
 
 Form = tuple[tuple[int, Poly], ...]  # blocks side by side: how many columns, and their polynomial
-
 
 COPYING = frozenset(("Cast", "Identity"))  # operators that give the elements of their operand, perhaps in another type
 

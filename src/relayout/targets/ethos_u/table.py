@@ -145,8 +145,8 @@ def write_mean(op: Rewriting) -> DraftTensor | None:
 #
 #     CONV_2D(PAD(x))  ->  CONV_2D(CONCATENATION(zeros, x, zeros)), along each axis that has a border
 #
-# Vela 5.2 puts a PAD back into the convolution, and then compiles nothing. Units of integers get the same before
-# layouts are chosen (`table.py`).
+# Vela 5.2 takes such strides without a border, and puts a PAD back into the convolution: it then compiles nothing.
+# Units of integers get the same before layouts are chosen (`STRIDED_BORDER`).
 
 LONGEST_STRIDE = 3  # the longest stride that Vela takes together with a border
 
@@ -172,10 +172,7 @@ def write_border(op: Rewriting) -> DraftTensor | None:
     return op.same(last, *others)
 
 
-# A convolution with strides above 3 and a border, as one without behind a Concat of the border; groups as zeros.
-#
-# Vela 5.2 takes such strides without a border and groups alone, and puts a PAD back into the convolution: it then
-# compiles nothing.
+# The same of units, in the graph; groups, which Vela takes with short strides alone, get weights of zero between them.
 
 
 def borders(operator: Operator) -> tuple[int, ...] | None:
@@ -261,7 +258,6 @@ LONG = Condition(
 )
 STRIDED_BORDER = Expansion("Conv", (NOT_DEPTHWISE, NO_DILATIONS, LONG), _behind_borders)
 
-
 # Prices of operators on Ethos-U in an order of axes, in bytes that might be transposed instead.
 #
 # Measured by Vela's estimates of single operators (`bench/measure_npu_prices.py`). Cycles for a byte:
@@ -324,7 +320,6 @@ POOL_STRIDES = Condition(
     f"strides of at most {LONGEST_STRIDE}, or no pads SAME_UPPER",
     lambda operator: _is_short(operator) or _is_unpadded(operator) or not SAME_OR_VALID.holds(operator),
 )
-
 
 WINDOW = Condition(
     f"a window of at most {HIGHEST_WINDOW} rows and {LARGEST_WINDOW:,} elements",
@@ -437,7 +432,6 @@ FEW_ROWS = Condition(
         not (shape := _extents(operator.shape())) or prod(shape) // max(shape[operator.int("axis", -1)], 1) <= MOST_ROWS
     ),
 )
-
 
 PEEPHOLES, PROJECTION, NORMALIZATION = (9, 10, 11), (16, 17), (20, 21, 22, 23)
 """Inputs of an LSTM of TensorFlow Lite that the NPU lacks. Input 1 is the weights of its input gate."""

@@ -270,7 +270,6 @@ REAL = Condition("floats", _is_real)
 FAST_TRANSPOSED_CONVOLUTION = Expansion("ConvTranspose", (REAL,), partial(_steps, for_cpu=True), of_tflite=False)
 """For LiteRT's CPU kernels alone: others have one for the operator."""
 
-
 # A depthwise convolution with several results for each channel as several convolutions with one.
 #
 #     Conv(x, w)    becomes    Concat(Conv(x, w[0::2]), Conv(x, w[1::2])), whose channels are put in order

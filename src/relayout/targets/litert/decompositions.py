@@ -150,7 +150,6 @@ BY_ONE_NUMBER = Condition(
 )
 DIVISION_UNIT = Expansion("Div", (BY_ONE_NUMBER,), _as_product)
 
-
 # A normalization over groups of channels, by way of each channel's mean.
 #
 #     x -> Reshape [n g -1] -> InstanceNormalization -> Reshape [n c h w]
@@ -297,7 +296,6 @@ WITHOUT_EFFECT = (
     Expansion("Add", (OF_ZEROS,), _operand),
 )
 
-
 # ScatterND along one axis as ScatterElements, which has the axis anywhere: no cache is transposed for it.
 #
 # ScatterND(x[g *r], i[n 1], u[n *r])    =    ScatterElements<axis=0>(x, Expand(i[n 1 …], [n *r]), u)
@@ -327,7 +325,6 @@ def _scattered_rows(operator: Operator, _: Constants) -> Sequence[Step]:
 
 
 SCATTERED_ROWS = Expansion("ScatterND", (ROWS,), _scattered_rows)
-
 
 # A quantized HardSigmoid as a sum and a product on integers, for which LiteRT has kernels.
 #
@@ -372,7 +369,6 @@ def _as_sum_and_product(operator: Operator, _: Constants) -> Sequence[Step]:
 
 QUANTIZED = Condition("in a quantized unit of bytes", lambda operator: bool(_results(operator)))
 HARD_SIGMOID_UNIT = Expansion("HardSigmoid", (QUANTIZED,), _as_sum_and_product)
-
 
 EXACT = 256  # products of bytes whose sum single precision holds exactly
 INSIDE = Condition("inference", lambda operator: not operator.int("training_mode", 0) and not operator.gives(1))

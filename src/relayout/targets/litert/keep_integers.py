@@ -193,7 +193,6 @@ def _as_slices(operator: Operator, _: object) -> Sequence[Step]:
 BY_CONSTANTS = Condition("by constants that are a few ranges", lambda operator: _slices(operator) is not None)
 GATHERED_SLICES = Expansion("Gather", (BY_CONSTANTS,), _as_slices)
 
-
 Table = NDArray[np.float64]
 MOST_STEPS = 2  # how many steps of the result a kernel may be off that gives its own scale
 MOST_STEPS_OF_TABLES = 4

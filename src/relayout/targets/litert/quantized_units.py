@@ -144,7 +144,6 @@ CLAMPS: Mapping[ActivationFunctionType, tuple[float, float]] = {
 }
 """Activations that kernels of integers apply, and their bounds."""
 
-
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})  # operators with weights
 IMAGES = "relayout."
 CONTRIBUTED = frozenset({("com.microsoft", "Gelu")})

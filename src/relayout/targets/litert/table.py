@@ -31,12 +31,10 @@ from relayout.targets.target_table import INT8, Kernel, Target, convolutions
 if TYPE_CHECKING:
     from relayout.formats.tflite.importing.import_passes import ImportPasses
 
-
 # Folding into the weights of LiteRT's convolutions: scales and shifts per channel that follow them.
 
 FOLDED = tuple(Fusion(name, (), "", name, (), 0, {}) for name in ("Conv", "ConvTranspose"))
 """Nothing becomes a part of the kernel's operator here; activations are taken in when the file is written."""
-
 
 # Passes over a `.tflite` that becomes another one, beside its literal import.
 
