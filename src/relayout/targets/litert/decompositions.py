@@ -158,7 +158,6 @@ DIVISION_UNIT = Expansion("Div", (BY_ONE_NUMBER,), _as_product)
 # them: a group is two elements wide, or four. A mean over the pixels alone is fast, and so is a scale for each channel.
 # The mean of a group is that of its channels' means, since all have as many pixels.
 
-RESHAPE = "Reshape"  # the operator that joins channels to groups
 EXPAND = 8  # the opset that brought Expand
 
 
@@ -173,7 +172,7 @@ class Groups(NamedTuple):
     @staticmethod
     def of_reshaped(operator: Operator) -> "Groups | None":
         """The groups of an InstanceNormalization behind a Reshape that joins channels; None of any other."""
-        producer, shape = _giving(operator.node.inputs[0], RESHAPE), operator.shape()
+        producer, shape = _giving(operator.node.inputs[0], "Reshape"), operator.shape()
         image = None if producer is None else producer.inputs[0]
         if image is None or image.shape is None or len(image.shape) < 3 or not shape or operator.version < EXPAND:
             return None
@@ -206,11 +205,6 @@ class Groups(NamedTuple):
         yield Step("Expand", (f"{name}/group", np.array([1, self.number, width], np.int64)), f"{name}/stretched")
         ones = [1] * len(self.space)
         yield Step("Reshape", (f"{name}/stretched", np.array([0, self.channels, *ones], np.int64)), name)
-
-
-def for_each_channel(numbers: NDArray[np.generic], groups: Groups) -> NDArray[np.generic]:
-    """Repeat the number of each group for each of its channels."""
-    return np.repeat(numbers, groups.channels // groups.number)
 
 
 # Operators that give one of their operands as it is, whatever the others are.
@@ -394,8 +388,9 @@ def _instance_normalization(operator: Operator, given: Constants) -> Sequence[St
     if groups is None or given[1] is None or given[2] is None:
         return tuple(_over_space(operator, rank, given))
     shape = [0, *(extent for extent in (operator.shape() or ())[1:] if isinstance(extent, int))]
+    width = groups.channels // groups.number
     return (
-        *groups.steps(0, *(for_each_channel(each, groups) for each in (given[1], given[2]))),
+        *groups.steps(0, np.repeat(given[1], width), np.repeat(given[2], width)),
         Step("Reshape", ("normalized", np.array(shape, np.int64)), "grouped"),
     )
 

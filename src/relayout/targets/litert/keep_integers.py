@@ -42,13 +42,10 @@ from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_o
 from relayout.targets.litert.quantized_units import AS_ASKED, ROWS, candidate_of
 from relayout.targets.target_table import Target
 
-# Operators of quantized units in another spelling: a group normalization is one operator, a Gather is Slices.
-
 # A group normalization as PyTorch's exporter spells it out, as the one operator that ONNX has.
 #
 # x -> Reshape [n g -1] -> InstanceNormalization -> Reshape [n c h w] -> Mul [c 1 1] -> Add [c 1 1]
 
-INSTANCES, VIEWS = frozenset({"InstanceNormalization"}), frozenset({"Reshape"})
 FOLLOWERS = ("Reshape", "Mul", "Add")
 GROUPED = "GroupNormalization"  # the operator that stands for all of them
 
@@ -58,7 +55,7 @@ def join_groups(
     fits: Callable[[ir.Node], bool],  # returns whether a GroupNormalization is wanted; another one stays as it was
 ) -> None:
     """Write spelled group normalizations as GroupNormalizations, in place."""
-    for node in [node for node in model.graph if node.op_type in INSTANCES and not node.domain]:
+    for node in [node for node in model.graph if node.op_type == "InstanceNormalization" and not node.domain]:
         chain = _chain(node)
         joined = None if chain is None else _group_normalization(model.graph, node, chain)
         if joined is None or chain is None:
@@ -87,7 +84,7 @@ def _group_normalization(graph: ir.Graph, node: ir.Node, chain: Sequence[ir.Node
     """Add the operator that stands for a chain, and return it; None where none does."""
     rows = node.inputs[0]
     view = None if rows is None else rows.producer()
-    image = view.inputs[0] if view is not None and view.op_type in VIEWS and not view.domain else None
+    image = view.inputs[0] if view is not None and view.op_type == "Reshape" and not view.domain else None
     result = chain[-1].outputs[0]
     if image is None or rows is None or rows.shape is None or image.shape is None or result.shape != image.shape:
         return None
@@ -128,7 +125,6 @@ def _factors(
 #
 # Gather(x, 3)             becomes    Reshape(Slice(x, 3:4))
 # Gather(x, [0, 2, 4, 9])  becomes    Concat(Slice(x, 0:5:2), Slice(x, 9:10))
-
 
 MOST_SLICES = 8  # slices that a Gather may become
 
@@ -277,7 +273,6 @@ def _spell_words(model: ir.Model) -> None:
 
 
 # Tables
-
 
 BYTES_IN_ORDER = np.arange(-128.0, 128.0, dtype=np.float64)
 
