@@ -1,7 +1,5 @@
 """Normalizations: over a channel's elements, over the last axes, or over groups; and reductions of axes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -235,7 +233,7 @@ def instance_normalization(operator: Operator) -> Fact:
     return replace(signature, variants=(*signature.variants, anyhow))
 
 
-def _over_space(normalizing: Normalizing, placement: Placement, given: Constants) -> Iterator[Step]:
+def _over_space(normalizing: "Normalizing", placement: Placement, given: Constants) -> Iterator[Step]:
     """Mean and variance over all axes but n and c, wherever these lie."""
     letters = placement.letters()
     held = iter(placement.extents(1))
@@ -286,7 +284,7 @@ class Normalizing(NamedTuple):
     epsilon: float
 
     @staticmethod
-    def of(operator: Operator) -> Normalizing:
+    def of(operator: Operator) -> "Normalizing":
         """As a node normalizes."""
         return Normalizing(operator.version, operator.float("epsilon", 1e-5))
 

@@ -1,7 +1,5 @@
 """Operators that cut, join, repeat and stretch along named axes, or gather along them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Follow an opened axis through a Reshape, or an operator that does as one, and through bodies of nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -81,7 +79,7 @@ NATURAL: Mapping[str, Callable[[Operator, Parts], dict[int, OpenedFactor] | None
 """Operator beside Reshape -> where parts lie behind it; None if it has to become a Reshape."""
 
 
-def follow_reshape(following: Following, node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
+def follow_reshape(following: "Following", node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
     """Follow the axis through a Reshape, or an operator that does as one, and state its shape anew."""
     value, result = node.inputs[0], node.outputs[0]
     assert value is not None
@@ -104,7 +102,7 @@ def follow_reshape(following: Following, node: ir.Node, operator: Operator, targ
 
 
 def _ways(
-    following: Following,
+    following: "Following",
     node: ir.Node,  # the Reshape, or the operator that does as one
     target: Sequence[Extent],  # the extents of its result in the source
     natural: Parts | None,  # the way of the node as it stands
@@ -131,7 +129,7 @@ def _ways(
     return [*filter(_is_alone, found), *moving, *(way for way in found if not _is_alone(way))], moving
 
 
-def _state_shape(following: Following, node: ir.Node, operator: Operator, dims: Sequence[Extent]) -> None:
+def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims: Sequence[Extent]) -> None:
     """Plan the change that makes a node give the extents `dims`."""
     value = node.inputs[0]
     assert value is not None
@@ -147,7 +145,7 @@ def _state_shape(following: Following, node: ir.Node, operator: Operator, dims: 
 
 
 def _natural(
-    following: Following, node: ir.Node, operator: Operator, parts: Parts
+    following: "Following", node: ir.Node, operator: Operator, parts: Parts
 ) -> tuple[Parts | None, list[Extent] | None]:
     """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
     if node.op_type in NATURAL:
@@ -184,7 +182,7 @@ MOST_ROUNDS = 8  # how often a body is followed: each round opens another state
 class NodeWithBodies:
     """A node with bodies through which an axis is followed."""
 
-    def __init__(self, following: Following, node: ir.Node, fact: Nested) -> None:
+    def __init__(self, following: "Following", node: ir.Node, fact: Nested) -> None:
         self.following, self.node, self.fact = following, node, fact
         self.letters: dict[str, OpenedFactor] = {}  # the opened part of each letter that has one
 

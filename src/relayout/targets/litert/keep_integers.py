@@ -6,8 +6,6 @@
 3. Other units become those of `integer_forms.py`, and a Gather by constants Slices.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

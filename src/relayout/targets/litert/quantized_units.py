@@ -4,8 +4,6 @@ A row says what LiteRT's integer kernel wants of the operands' and the result's 
 numbers, between DEQUANTIZE and QUANTIZE.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple

@@ -11,8 +11,6 @@ multiply real numbers, but for a single row, such as a classifier has: one kerne
 is nearer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -248,7 +246,7 @@ class _Windows(NamedTuple):
     dilations: tuple[int, ...]
     joined: int = 1
 
-    def ways(self) -> list[_Windows]:
+    def ways(self) -> "list[_Windows]":
         """These, and those over as many columns as they are apart as one: longer runs, and some weights of 0."""
         stride = self.strides[1]
         if stride == 1 or self.dilations[1] > 1:
