@@ -44,6 +44,7 @@ from relayout.targets.target_table import Target
 #
 # x -> Reshape [n g -1] -> InstanceNormalization -> Reshape [n c h w] -> Mul [c 1 1] -> Add [c 1 1]
 
+INSTANCES, VIEWS = frozenset({"InstanceNormalization"}), frozenset({"Reshape"})
 FOLLOWERS = ("Reshape", "Mul", "Add")
 GROUPED = "GroupNormalization"  # the operator that stands for all of them
 
@@ -53,7 +54,7 @@ def join_groups(
     fits: Callable[[ir.Node], bool],  # returns whether a GroupNormalization is wanted; another one stays as it was
 ) -> None:
     """Write spelled group normalizations as GroupNormalizations, in place."""
-    for node in [node for node in model.graph if node.op_type == "InstanceNormalization" and not node.domain]:
+    for node in [node for node in model.graph if node.op_type in INSTANCES and not node.domain]:
         chain = _chain(node)
         joined = None if chain is None else _group_normalization(model.graph, node, chain)
         if joined is None or chain is None:
@@ -82,7 +83,7 @@ def _group_normalization(graph: ir.Graph, node: ir.Node, chain: Sequence[ir.Node
     """Add the operator that stands for a chain, and return it; None where none does."""
     rows = node.inputs[0]
     view = None if rows is None else rows.producer()
-    image = view.inputs[0] if view is not None and view.op_type == "Reshape" and not view.domain else None
+    image = view.inputs[0] if view is not None and view.op_type in VIEWS and not view.domain else None
     result = chain[-1].outputs[0]
     if image is None or rows is None or rows.shape is None or image.shape is None or result.shape != image.shape:
         return None

@@ -39,22 +39,25 @@ from relayout.targets.litert.integer_scales import BYTES, WORDS, Scale, adds, mu
 def move_views_out(graph: ir.Graph) -> None:
     """Move views from between an operator and its QuantizeLinear or DequantizeLinear, in place."""
     for node in filter(_is_view, reversed(list(graph))):
-        behind, operator = _only_reader(node), _producer(node)
-        if operator is None or operator.op_type == DEQUANTIZE or _only_reader(operator) is not node:
-            continue
-        activation = behind if behind is not None and behind.op_type in BOUNDS and not behind.domain else None
-        quantize = behind if activation is None else _only_reader(activation)
-        if quantize is not None and _has_one_scale(quantize, QUANTIZE):
-            view = node if activation is None else _exchange(graph, node, activation)
-            _exchange(graph, view, quantize)
-    for node in list(graph):
+        _move_behind_unit(graph, node)
+    for node in filter(_is_view, list(graph)):
         dequantize = _producer(node)
-        if not _is_view(node) or dequantize is None or not _has_one_scale(dequantize, DEQUANTIZE):
+        if dequantize is None or not _has_one_scale(dequantize, DEQUANTIZE):
             continue
         reads_activation = dequantize.inputs[0] is not None and dequantize.inputs[0].const_value is None
         quantizes = any(use.node.op_type == QUANTIZE for use in node.outputs[0].uses())
         if reads_activation and not quantizes and (_only_reader(dequantize) is node or unit_of(node) is not None):
             _exchange(graph, dequantize, node)
+
+
+def _move_behind_unit(graph: ir.Graph, view: ir.Node) -> None:
+    behind, operator = _only_reader(view), _producer(view)
+    if operator is None or operator.op_type == DEQUANTIZE or _only_reader(operator) is not view:
+        return
+    activation = behind if behind is not None and behind.op_type in BOUNDS and not behind.domain else None
+    quantize = behind if activation is None else _only_reader(activation)
+    if quantize is not None and _has_one_scale(quantize, QUANTIZE):
+        _exchange(graph, view if activation is None else _exchange(graph, view, activation), quantize)
 
 
 def _exchange(graph: ir.Graph, first: ir.Node, second: ir.Node) -> ir.Node:
