@@ -243,6 +243,38 @@ def test_hybrid_operators_of_ids_are_allowed_what_they_round_off(tmp_path: Path)
     assert not verify(tmp_path / "ids.tflite", model).ok
 
 
+@pytest.mark.parametrize("extents", [(2, 2), (2, 3)])
+def test_a_hybrid_operator_rounds_each_part_of_a_divided_image_by_itself(
+    tmp_path: Path, extents: tuple[int, int]
+) -> None:
+    """A dilated convolution in a file of TensorFlow's: in the model it is one of the whole image."""
+    net, rng = Net(), np.random.default_rng(1)
+    sides, count = [12 + 2 * extent for extent in extents], extents[0] * extents[1]
+    inner = [side // extent for side, extent in zip(sides, extents, strict=True)]
+    block, pads = (net.const(np.array(each), "int32") for each in (extents, [[e, e] for e in extents]))
+    x, parts = net.input((1, 12, 12, 8), name="x"), net.tensor((count, *inner, 8))
+    net.op("SPACE_TO_BATCH_ND", [x, block, pads], [parts], options("SpaceToBatchNDOptions"))
+    kernel = net.const(rng.integers(-127, 128, (16, 3, 3, 8)), "int8", q=Scale(0.01))
+    found = net.tensor((count, *(side - 2 for side in inner), 16))
+    strides = {"strideW": 1, "strideH": 1, "dilationWFactor": 1, "dilationHFactor": 1}
+    valid = options("Conv2DOptions", padding=1, **strides)
+    net.op("CONV_2D", [parts, kernel, net.const(np.zeros(16))], [found], valid, version=5)
+    crops = net.const(np.zeros((2, 2)), "int32")
+    y = net.output((1, 12, 12, 16), name="y")
+    net.op("BATCH_TO_SPACE_ND", [found, block, crops], [y], options("BatchToSpaceNDOptions"))
+    (tmp_path / "dilated.tflite").write_bytes(net.bytes())
+    model = convert(tmp_path / "dilated.tflite", quant="float").model
+    assert [node.op_type for node in model.graph if node.op_type == "Conv"] == ["Conv"]
+    report = verify(tmp_path / "dilated.tflite", model)
+    assert report.ok, report.verdict
+    assert report.outputs[0].alone.max_rel < 1e-5
+    weights = next(node.inputs[1] for node in model.graph if node.op_type == "Conv")
+    wrong = weights.const_value.numpy().copy()
+    wrong[0] *= 1.1
+    weights.const_value = ir.tensor(wrong, name=weights.name)
+    assert not verify(tmp_path / "dilated.tflite", model).ok
+
+
 def test_disturbances_are_small_and_stay_in_range() -> None:
     feeds = {"x": np.linspace(-1, 1, 99, dtype=np.float32), "i": np.arange(5), "e": np.zeros((0,), np.float32)}
     moved = moved_by_rounding(feeds, 1, levels=255)

@@ -21,6 +21,7 @@ from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.side import (
     Array,
+    Blocks,
     DeclaredPart,
     Feeds,
     ModelValue,
@@ -122,6 +123,7 @@ COUNTING_OPERAND = {"GATHER": 1, "GATHER_ND": 1, "EMBEDDING_LOOKUP": 0}
 """Operators with an operand of indices, and which; the other of the first two is what they count into."""
 RATES = {"Mfcc": 1}  # operators with an operand that is a sample rate, and which
 MANY_WEIGHTS = 1024  # elements of a constant from which on a quantizer would have stored it as integers
+TO_BATCHES = "SPACE_TO_BATCH_ND"
 PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
 
@@ -179,24 +181,37 @@ class LiteRTSide(FileSide):
                     yield value.name, array
 
     @cached_property
-    def rounded(self) -> dict[str, tuple[int, ...]]:
+    def rounded(self) -> dict[str, tuple[int | Blocks, ...]]:
         """Operands of hybrid operators, and what they are reshaped from or put around; a row is the last axis.
 
-        What a recurrent operator yields is its operand in the next step.
+        What a recurrent operator yields is its operand in the next step. Of an image that is divided between batches
+        each batch is a row, too.
         """
         names = {index: name for name, index in self.indices.items()}
         made = {int(t): o for o in self._operators for t in o["outputs"]}
-        found: dict[str, dict[int, None]] = {}
+        found: dict[str, dict[int | Blocks, None]] = {}
         for operator in filter(self._is_hybrid, self._operators):
             again = operator["outputs"] if operator["op_name"].endswith(("LSTM", "RNN")) else ()
             for index in map(int, (*operator["inputs"], *again)):
                 shape = self._details[index]["shape"] if index in self._details else ()
-                length = self._row(operator, shape)
-                while index in names and length and self._details[index]["dtype"] is np.float32:
-                    found.setdefault(names[index], {})[length] = None
+                rows: dict[int | Blocks, None] = dict.fromkeys(filter(None, [self._row(operator, shape)]))
+                while index in names and rows and self._details[index]["dtype"] is np.float32:
+                    found.setdefault(names[index], {}).update(rows)
                     maker = made.get(index)
-                    index = int(maker["inputs"][0]) if maker and maker["op_name"] in PASSING else -1
+                    if maker and maker["op_name"] == TO_BATCHES and (blocks := self._blocks(maker)) is not None:
+                        rows[blocks] = None
+                    elif not maker or maker["op_name"] not in PASSING:
+                        break
+                    index = int(maker["inputs"][0])
         return {name: tuple(lengths) for name, lengths in found.items()}
+
+    def _blocks(self, operator: Mapping[str, Any]) -> Blocks | None:
+        """Return the blocks of a SPACE_TO_BATCH_ND; None where they are computed."""
+        try:
+            block = self._model.subgraphs[0].tensors[int(operator["inputs"][1])].content
+        except RelayoutError:  # the reader is stricter than the runtime
+            return None
+        return Blocks(tuple(block.view(np.int32).tolist())) if block.size else None
 
     @cached_property
     def _quantized(self) -> bool:

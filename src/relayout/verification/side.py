@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from enum import StrEnum
-from itertools import zip_longest
+from itertools import product, zip_longest
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,17 @@ class Precision(StrEnum):
     FLOAT32 = "float32"
     FLOAT16 = "float16"
     QUANTIZED = "quantized"
+
+
+class Blocks(NamedTuple):
+    """The blocks of an image of which each element goes to a batch of its own (SPACE_TO_BATCH_ND)."""
+
+    extents: tuple[int, ...]  # of the axes behind the first
+
+    def parts(self, image: Array) -> Iterator[Array]:
+        """Yield what goes to each batch, as a view of the image."""
+        for starts in product(*map(range, self.extents)):
+            yield image[:, *(slice(start, None, step) for start, step in zip(starts, self.extents, strict=True))]
 
 
 class RunError(RelayoutError):
@@ -227,7 +238,7 @@ class RunnableModel:
         return NOTHING
 
     @property
-    def rounded(self) -> Mapping[str, tuple[int, ...]]:
+    def rounded(self) -> Mapping[str, tuple[int | Blocks, ...]]:
         """Real values whose rows operators round to 8 bits before they compute with them, and how long a row is."""
         return NOTHING
 
