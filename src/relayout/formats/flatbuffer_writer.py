@@ -10,8 +10,6 @@ Equal tables give equal bytes. Scalars with the default value are absent, and so
 the caller names their fields: there are readers that refuse a table without them.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Collection, Iterator, Mapping
@@ -168,7 +166,7 @@ class _Form(NamedTuple):
     alignment: int  # of what follows the four bytes that lead to the vtable
 
     @staticmethod
-    def of(inline: Mapping[int, bytes]) -> _Form:
+    def of(inline: Mapping[int, bytes]) -> "_Form":
         """Return the form of a table with such fields: slot -> what the table holds of it."""
         # The largest fields first: behind the four bytes that lead to the vtable nothing is padded then.
         order = sorted(inline, key=lambda slot: (-len(inline[slot]), slot))

@@ -8,8 +8,6 @@ an axis not named   1
 Where all extents stay, ONNX Runtime copies the tensor, whatever the scales.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import partial, reduce, wraps
@@ -123,7 +121,7 @@ def _once(method: Callable[[Any, int], Operand]) -> Callable[[Any, int], Operand
     """Compute what a method gives of an axis once for each axis."""
 
     @wraps(method)
-    def computed(factors: Factors, axis: int) -> Operand:
+    def computed(factors: "Factors", axis: int) -> Operand:
         if (method, axis) not in factors.computed:
             factors.computed[method, axis] = method(factors, axis)
         return factors.computed[method, axis]

@@ -1,7 +1,5 @@
 """Operators that move elements and compute none: they lay out, join, cut, pad and split."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NamedTuple
