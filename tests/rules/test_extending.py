@@ -516,6 +516,15 @@ def test_an_answer_serves_all_nodes_that_are_alike_in_what_it_looked_at(looked_a
     assert answers == {1: [1] * 4, 2: [1, 2] * 2, 4: [1, 2, 3, 4]}[count]
 
 
+def test_an_answer_that_another_one_follows_from_has_looked_for_it_too() -> None:
+    inner = Alike(lambda operator: int(operator.constant(0)[0]))
+    outer = Alike(inner)
+    nodes = [ir.Node("", "Any", [ir.Value(const_value=ir.tensor(np.array([number])))]) for number in (1, 2)]
+    first, second = (Operator(node, 1, ((1,),), ((1,),)) for node in nodes)
+    assert [inner(first), inner(second)] == [1, 2]
+    assert [outer(first), outer(second)] == [1, 2]
+
+
 def test_an_answer_about_something_else_is_another_one() -> None:
     once = Alike(lambda _, about: about)
     first, second = object(), object()
