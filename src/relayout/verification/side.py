@@ -1,7 +1,5 @@
 """A side of a comparison: a model in the runtime that runs it, its values by name, and how to run it."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -122,7 +120,7 @@ class ModelValue:
         """What it declares that it was called in its source; its own name where it declares nothing."""
         return (*self.aliases, *(item.name for item in self.held)) or (self.name,)
 
-    def size(self, other: ModelValue | None = None) -> int:
+    def size(self, other: "ModelValue | None" = None) -> int:
         """Bytes that it takes, as its shape tells, or its counterpart's; what is open in an extent counts `OPEN`."""
         size = self.dtype.itemsize if self.dtype is not None else 4
         if self.name in self.fed:
