@@ -15,6 +15,7 @@ from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
 from relayout.formats.tflite.exporting.scales import dequantizer_of
 from relayout.formats.tflite.importing import window as imported
+from relayout.graph.domains import CONVOLUTION
 
 BORDER = "its border depends on an extent that is known only at run time"
 
@@ -305,7 +306,7 @@ def _bias_integers(op: NodeExport, slot: int, count: int, step: NDArray[np.float
     return np.rint(reals.astype(np.float64).reshape(-1) / step.astype(np.float64))
 
 
-@exporter("Conv")
+@exporter(CONVOLUTION)
 def conv(op: NodeExport) -> None:
     """CONV_2D, DEPTHWISE_CONV_2D or CONV_3D; one axis of space as two, groups over three as a sum over two."""
     op.require_channels_last()

@@ -25,20 +25,18 @@ def reshape(op: NodeExport) -> None:
     operand, dims = op.input(0), op.out_dims()
     is_open = sum(not isinstance(dim, int) for dim in dims) > 1
     listed = op.constant(1) if op.op_type == "Reshape" else None
-    if is_open and op.op_type == "Reshape" and listed is None:
-        op.result("RESHAPE", [operand, _filled(op, operand, len(dims))])
-        return
-    if is_open and listed is not None and not op.integer("allowzero"):
-        own = op.extents(operand)  # for which 0 stands
-        parts = [op.ints([dim]) if dim else op.part(own, 0, axis, 1) for axis, dim in enumerate(listed.tolist())]
-        op.result("RESHAPE", [operand, op.concat(parts, 0)])
-        return
     if operand.dims == dims and operand.is_static:
         op.give(operand)
         return
-    if is_open:
-        dims = _dims_of_operand(op, operand, dims)
-    op.result("RESHAPE", [operand, op.shape_tensor(dims, operand)])
+    if is_open and op.op_type == "Reshape" and listed is None:
+        shape = _filled(op, operand, len(dims))
+    elif is_open and listed is not None and not op.integer("allowzero"):
+        own = op.extents(operand)  # for which 0 stands
+        parts = [op.ints([dim]) if dim else op.part(own, 0, axis, 1) for axis, dim in enumerate(listed.tolist())]
+        shape = op.concat(parts, 0)
+    else:
+        shape = op.shape_tensor(_dims_of_operand(op, operand, dims) if is_open else dims, operand)
+    op.result("RESHAPE", [operand, shape])
 
 
 def _dims_of_operand(op: NodeExport, operand: DraftTensor, dims: Dims) -> Dims:
@@ -138,17 +136,16 @@ def expand(op: NodeExport) -> None:
     if len(dims) < len(operand.dims):
         raise Unwritable("its result is said to have fewer axes than its operand")
     if all_known(dims) and operand.is_static:
-        if [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]:
-            op.give(op.reshape(operand, dims))
-        else:
-            op.give(op.stretch(operand, known(dims)))
+        is_view = [dim for dim in operand.dims if dim != 1] == [dim for dim in dims if dim != 1]
+        op.give(op.reshape(operand, dims) if is_view else op.stretch(operand, known(dims)))
         return
     count, rank = prod(op.static(1)), len(operand.dims)
     wanted = op.reshape(op.cast(op.input(1), TensorType.INT32), (count,))
-    if not rank and operand.quantization is None and operand.type in MULTIPLIED:
+    is_multiplied = operand.quantization is None and operand.type in MULTIPLIED
+    if not rank and is_multiplied:
         op.result("FILL", [wanted, operand])
         return
-    if operand.quantization is None and operand.type in MULTIPLIED and max(count, rank) <= MOST_MULTIPLIED:
+    if is_multiplied and max(count, rank) <= MOST_MULTIPLIED:
         unknown = tuple(f"{op.name}.{axis}" for axis in range(count))
         ones = op.emit("FILL", [wanted, op.real(np.ones(()))], unknown, operand.type)
         op.result("MUL", [operand, ones])
