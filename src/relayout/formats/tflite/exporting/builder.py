@@ -57,6 +57,11 @@ def require_few(count: int) -> None:
         raise Unwritable(f"it needs a constant of {count:,} elements")
 
 
+def _of_pairs(name: str) -> Callable[[BuiltinBuilder, Operand, Operand], DraftTensor]:
+    """Return a method that adds a builtin of two operands, element by element."""
+    return lambda builder, a, b: builder.each(name, a, b)
+
+
 class BuiltinBuilder:
     """The operators that one node becomes."""
 
@@ -120,29 +125,10 @@ class BuiltinBuilder:
                 return self.const(np.asarray(FOLDED[name](*arrays)))
         return self.emit(name, tensors, stretched(*(tensor.dims for tensor in tensors)), kind or first.type, **options)
 
-    def add(self, a: Operand, b: Operand) -> DraftTensor:
-        """Add."""
-        return self.each("ADD", a, b)
-
-    def sub(self, a: Operand, b: Operand) -> DraftTensor:
-        """Subtract."""
-        return self.each("SUB", a, b)
-
-    def mul(self, a: Operand, b: Operand) -> DraftTensor:
-        """Multiply."""
-        return self.each("MUL", a, b)
-
-    def div(self, a: Operand, b: Operand) -> DraftTensor:
-        """Divide; integers are cut off towards zero."""
-        return self.each("DIV", a, b)
-
-    def maximum(self, a: Operand, b: Operand) -> DraftTensor:
-        """Return the larger one."""
-        return self.each("MAXIMUM", a, b)
-
-    def minimum(self, a: Operand, b: Operand) -> DraftTensor:
-        """Return the smaller one."""
-        return self.each("MINIMUM", a, b)
+    add, sub, mul = _of_pairs("ADD"), _of_pairs("SUB"), _of_pairs("MUL")
+    div = _of_pairs("DIV")  # integers are cut off towards zero
+    maximum, minimum = _of_pairs("MAXIMUM"), _of_pairs("MINIMUM")
+    both = _of_pairs("LOGICAL_AND")  # where two conditions hold
 
     def clamp(self, x: Operand, low: Operand, high: Operand) -> DraftTensor:
         """Return numbers, those beyond two ends as the ends."""
@@ -155,10 +141,6 @@ class BuiltinBuilder:
     def compare(self, name: str, a: Operand, b: Operand) -> DraftTensor:
         """Compare: `LESS`, `GREATER_EQUAL` and so on."""
         return self.each(name, a, b, kind=TensorType.BOOL)
-
-    def both(self, a: DraftTensor, b: DraftTensor) -> DraftTensor:
-        """Return where two conditions hold."""
-        return self.each("LOGICAL_AND", a, b)
 
     def select(self, condition: DraftTensor, a: Operand, b: Operand) -> DraftTensor:
         """Choose `a` where a condition holds, else `b`."""

@@ -39,16 +39,8 @@ class DefinitionBody(NodeReading):
         self.kind = None if value is None else value.dtype
         self.shape = None if value is None or value.shape is None else tuple(value.shape)
         """The extents of the first operand."""
-
-    @property
-    def rank(self) -> int:
-        """The rank of the first operand; -1 where it is not known."""
-        return -1 if self.shape is None else len(self.shape)
-
-    @property
-    def version(self) -> int:
-        """The version of the standard that the model imports."""
-        return self.imports.get("", FIRST)
+        self.rank = -1 if self.shape is None else len(self.shape)  # of the first operand; -1 where it is not known
+        self.version = imports.get("", FIRST)  # of the standard that the model imports
 
     def add(self, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node and return its result."""
@@ -89,7 +81,7 @@ class DefinitionBody(NodeReading):
 
     def reduce(self, op_type: str, operand: str, axis: int) -> str:
         """Add a reduction that keeps its axis."""
-        if self.imports.get("", FIRST) >= AXES_ARE_OPERANDS[op_type]:
+        if self.version >= AXES_ARE_OPERANDS[op_type]:
             return self.add(op_type, operand, self.const(np.array([axis])), keepdims=1)
         return self.add(op_type, operand, axes=[axis], keepdims=1)
 

@@ -19,17 +19,8 @@ class Rewriting(BuiltinBuilder):
         operator: DraftOperator,  # the operator that they stand for
     ) -> None:
         super().__init__(draft, operator.outputs[0].name)
-        self.operator = operator
-
-    @property
-    def result(self) -> DraftTensor:
-        """The first result of the operator."""
-        return self.operator.outputs[0]
-
-    @property
-    def operands(self) -> list[DraftTensor]:
-        """The operands that the operator has: an optional one may be absent."""
-        return [each for each in self.operator.inputs if each is not None]
+        self.operator, self.result = operator, operator.outputs[0]
+        self.operands = [each for each in operator.inputs if each is not None]  # an optional one may be absent
 
     @property
     def fused(self) -> dict[str, Any]:

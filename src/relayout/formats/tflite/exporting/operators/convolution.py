@@ -330,8 +330,7 @@ def conv(op: NodeExport) -> None:
     bias = bias_of(op, 2, image, kernel, count)
     image = window.bordered(op, image)
     if rank == 3:
-        image = op.reshape(image, (image.dims[0], 1, *image.dims[1:]))
-        kernel = with_row(op, kernel)
+        image, kernel = _with_rows(op, image, kernel)
     strides, dilations = ((1, *each) if rank == 3 else each for each in (window.strides, window.dilations))
     options = {"padding": window.padding, **steps(strides, dilations)}
     if depthwise:
@@ -352,20 +351,16 @@ def require_kernel(op: NodeExport, *layouts: str) -> None:
         raise Unwritable(f"its kernel is {op.layouts[1].upper() or 'in the order of ONNX'}, not {layouts[0].upper()}")
 
 
-def with_row(op: NodeExport, kernel: DraftTensor) -> DraftTensor:
-    """Return the kernel of one axis of space as one of two."""
+def _with_rows(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> tuple[DraftTensor, DraftTensor]:
+    """Return an image and a kernel of one axis of space as those of two."""
+    image = op.reshape(image, (image.dims[0], 1, *image.dims[1:]))
     dims: Dims = (kernel.dims[0], 1, *kernel.dims[1:])
     if kernel.data is None:
-        return op.reshape(kernel, dims)
-    return DraftTensor(
-        op.draft.unique(f"{kernel.name}/2d"),
-        kernel.type,
-        dims,
-        kernel.data,
-        None if kernel.array is None else kernel.array.reshape([int(dim) for dim in dims]),
-        kernel.quantization
-        and kernel.quantization._replace(axis=kernel.quantization.axis + (kernel.quantization.axis > 0)),
-    )
+        return image, op.reshape(kernel, dims)
+    name, meaning = op.draft.unique(f"{kernel.name}/2d"), kernel.quantization
+    array = None if kernel.array is None else kernel.array.reshape(known(dims))
+    meaning = meaning and meaning._replace(axis=meaning.axis + (meaning.axis > 0))
+    return image, DraftTensor(name, kernel.type, dims, kernel.data, array, meaning)
 
 
 def _conv_3d(op: NodeExport, image: DraftTensor, kernel: DraftTensor) -> None:
@@ -404,8 +399,7 @@ def conv_transpose(op: NodeExport) -> None:
     if 0 in image.dims:
         raise Unwritable("a transposed convolution of no elements")
     if rank == 3:
-        image = op.reshape(image, (image.dims[0], 1, *image.dims[1:]))
-        kernel = with_row(op, kernel)
+        image, kernel = _with_rows(op, image, kernel)
     result = op.output(0)
     wanted: Dims = (result.dims[0], 1, *result.dims[1:]) if rank == 3 else result.dims
     full = _Transposed.of(op, kernel, image.dims, wanted)

@@ -50,10 +50,9 @@ def unique_rows(
     _, listed = op.outputs("TOPK_V2", [op.each("NEG", last), op.ints(np.array(count))], kinds)
     number = op.reduce("SUM", op.cast(new, TensorType.INT32), [0], keep=True)
     chosen = op.emit("SLICE", [listed, op.ints([0]), number], many)
-    if op.gives(1):
-        op.give(op.cast(chosen, TensorType.INT64), 1)
-    if op.gives(2):
-        op.give(op.cast(rank, TensorType.INT64), 2)
+    for slot, tensor in ((1, chosen), (2, rank)):
+        if op.gives(slot):
+            op.give(op.cast(tensor, TensorType.INT64), slot)
     if op.gives(3):
         counts = op.reduce("SUM", op.cast(equal, TensorType.INT32), [1])
         op.give(op.cast(op.gather(counts, chosen, 0), TensorType.INT64), 3)

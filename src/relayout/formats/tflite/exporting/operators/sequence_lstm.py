@@ -185,9 +185,7 @@ class Gate(NamedTuple):
         if not all(a is None or (b is not None and a.is_negated(b)) for a, b in zip(mine, theirs, strict=True)):
             return False
         sum_of_mine, sum_of_theirs = total(self.biases), total(other.biases)
-        if sum_of_mine is None or sum_of_theirs is None:
-            return False
-        return bool(np.array_equal(sum_of_mine, -sum_of_theirs))
+        return sum_of_mine is not None and sum_of_theirs is not None and np.array_equal(sum_of_mine, -sum_of_theirs)
 
 
 def total(biases: Sequence[ParameterRows]) -> NDArray[Any] | None:
