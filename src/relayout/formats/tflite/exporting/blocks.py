@@ -113,14 +113,6 @@ class _Constants(NamedTuple):
             return None
         return _Constants(integers, scales, zero_points, axis, size)
 
-    @property
-    def transposed(self) -> "_Constants | None":
-        """The constants of the transposed matrix; None where they are no matrices."""
-        if len(self.integers.shape) != MATRIX:
-            return None
-        zero_points = None if self.zero_points is None else _transposed(self.zero_points)
-        return _Constants(_transposed(self.integers), _transposed(self.scales), zero_points, 1 - self.axis, self.size)
-
 
 def _tensors(node: ir.Node) -> tuple[ir.TensorProtocol, ir.TensorProtocol, ir.TensorProtocol | None] | None:
     """Return the integers, scales and zero points of a DequantizeLinear; None where one is computed."""
@@ -146,11 +138,14 @@ def blocks_of(
 ) -> Blocks | None:
     """Return the blocks that a DequantizeLinear reads along the last axis of a constant; None where there are none."""
     constants = _Constants.of(node)
-    if constants is not None and transposed:
-        constants = constants.transposed
     if constants is None or constants.integers.dtype not in STORED:
         return None
     integers, scales, zero_points, axis, size = constants
+    if transposed and len(integers.shape) != MATRIX:
+        return None
+    if transposed:
+        integers, scales, axis = _transposed(integers), _transposed(scales), 1 - axis
+        zero_points = None if zero_points is None else _transposed(zero_points)
     dims, kind = tuple(integers.shape.numpy()), STORED[integers.dtype]
     if axis != len(dims) - 1 or dims[-1] % size or size * BITS[kind] % 8:
         return None

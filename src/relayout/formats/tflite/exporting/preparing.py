@@ -6,7 +6,7 @@ weights that follow from others. What has no export becomes what the standard de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -292,7 +292,8 @@ def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     if schema.has_function:
         proto.CopyFrom(schema.function_body)
     elif schema.has_context_dependent_function:
-        types = [b"" if value is None else _type_of(value) for value in node.inputs]
+        typed = [None if value is None or value.type is None else value for value in node.inputs]
+        types = [b"" if each is None else ir.serde.serialize_value(each).type.SerializeToString() for each in typed]
         proto.ParseFromString(
             schema.get_context_dependent_function(ir.serde.serialize_node(node).SerializeToString(), types)
         )
@@ -316,16 +317,6 @@ def _complete_outputs(proto: onnx.FunctionProto) -> None:
     for name in proto.output:
         if name not in given:
             proto.node.add(op_type="Identity", input=[proto.input[0]], output=[name])
-
-
-def _type_of(value: ir.Value) -> bytes:
-    found = onnx.TypeProto()
-    if value.type is not None:
-        ir.serde.serialize_type_into(found, value.type)
-        if value.shape is not None:
-            ir.serde.serialize_shape_into(found, value.shape)
-    content: bytes = found.SerializeToString()
-    return content
 
 
 # Weights in floats of 8 or 4 bits, which LiteRT has no kernels for, as the real numbers that they stand for.
@@ -372,23 +363,18 @@ def _decoded(node: ir.Node) -> ir.LazyTensor | None:
 
     def numbers() -> ir.TensorProtocol:
         real: NDArray[np.float32] = weights.numpy().astype(np.float32)
-        if scale is not None:
-            real *= _stretched(scale.numpy().astype(np.float32), shape, axis, block)
+        if scale is not None:  # one for all, for each place along an axis, or for a block: the last may be shorter
+            steps = scale.numpy().astype(np.float32)
+            if block:
+                steps = np.take(np.repeat(steps, block, axis), range(shape[axis]), axis)
+            elif steps.size == 1:
+                steps = steps.reshape(())
+            else:
+                steps = steps.reshape([-1 if place == axis % len(shape) else 1 for place in range(len(shape))])
+            real *= steps
         return ir.tensor(real.astype(kind.numpy()))
 
     return ir.LazyTensor(numbers, dtype=kind, shape=ir.Shape(shape))
-
-
-def _stretched(scale: NDArray[np.float32], shape: Sequence[int], axis: int, block: int) -> NDArray[np.float32]:
-    """Return scales so that they fit weights of a shape: one for all, for each place along an axis, or for a block.
-
-    The last block may be shorter.
-    """
-    if block:
-        return np.take(np.repeat(scale, block, axis), range(shape[axis]), axis)
-    if scale.size == 1:
-        return scale.reshape(())
-    return scale.reshape([-1 if place == axis % len(shape) else 1 for place in range(len(shape))])
 
 
 # A definition of com.microsoft's DynamicQuantizeLSTM: an LSTM with the real numbers that its weights stand for.
