@@ -98,11 +98,8 @@ class DefinitionBody(NodeReading):
         """Return an attribute that is a list of numbers."""
         return np.array(self.node.attributes.get_floats(name, []), np.float32)
 
-    def labels(
-        self,
-        integers: str,  # the attribute that holds them where they are numbers
-    ) -> NDArray[Any]:
-        """Return the names of the classes, text or int64."""
+    def labels(self, integers: str) -> NDArray[Any]:
+        """Return the names of the classes: texts, or the int64 of an attribute of that name."""
         attributes = self.node.attributes
         texts = attributes.get_strings("classlabels_strings", [])
         return np.array([*texts, None], object)[:-1] if texts else np.array(attributes.get_ints(integers, []), np.int64)

@@ -22,10 +22,7 @@ SLICES_BACKWARDS = 10  # the version of ONNX from which on Slice has steps
 SCAN_WITHOUT_BATCHES = 9  # the version of ONNX from which on a Scan has no batches of its own
 
 
-def write_out(
-    model: ir.Model,
-    names: Names,  # of all its values; it grows
-) -> bool:
+def write_out(model: ir.Model, names: Names) -> bool:
     """Write out Scans and short Loops, in place; return whether there were any."""
     found, version = False, model.opset_imports.get("", 1)
     total = sum(1 for _ in all_nodes(model.graph))
@@ -237,10 +234,7 @@ class _ScanAsLoop(Writing):
 MOST = 1024  # tensors of a sequence up to which it is written so
 
 
-def inline_sequences(
-    model: ir.Model,
-    names: Names,  # of all its values; it grows
-) -> bool:
+def inline_sequences(model: ir.Model, names: Names) -> bool:
     """Replace what reads a sequence of known length, in place; return whether there was any."""
     found, version = False, model.opset_imports.get("", 1)
     for graph in list(all_graphs(model.graph)):

@@ -282,10 +282,7 @@ def _is_alike(op_type: str, version: int) -> bool:
     return said[0] == said[1] and op_type not in FLATTENED
 
 
-def definition_of(
-    node: ir.Node,
-    imports: Mapping[str, int],  # the model's: domain -> version
-) -> onnx.FunctionProto | None:
+def definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
     """Return the function that an operator of ai.onnx.ml is; None of any other node, or where it has no definition."""
     define = DEFINITIONS.get(node.op_type) if node.domain == DOMAIN else None
     if define is None or imports.get("", FIRST) < FIRST:

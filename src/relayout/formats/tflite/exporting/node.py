@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.builder import BuiltinBuilder
-from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
+from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.kernel_types import stored_type, tensor_dims
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.scales import dequantizer_of, scales_of
@@ -173,11 +172,6 @@ class NodeExport(NodeReading, BuiltinBuilder):
         return [self.input(slot) for slot in range(len(self.node.inputs)) if self.has(slot)]
 
     # What it writes.
-
-    def real(self, number: float | NDArray[Any], like: DraftTensor | None = None) -> DraftTensor:
-        """Add a constant of an operand's type."""
-        kind = self.input(0).type if like is None else like.type
-        return self.const(np.asarray(number, NUMPY[kind]))
 
     def output(self, slot: int = 0) -> DraftTensor:
         """Return the tensor of an output: integers, where the node runs on integers."""

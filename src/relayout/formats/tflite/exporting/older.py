@@ -9,13 +9,13 @@ The facts are the table of operator versions (`container/versions.py`) and of th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from relayout.errors import LayoutError
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.container.places import place_in_words
 from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, parsed
 from relayout.formats.tflite.container.versions import version
@@ -84,11 +84,20 @@ def lacks(runtime: str, builtin: Builtin) -> bool:
 
 def newer_operators(model: Model, runtime: str) -> dict[str, tuple[int, str]]:
     """Return operators of a file that a runtime lacks: name and version -> how often, and where first."""
+
+    def reason(_: Subgraph, operator: Operator) -> str:
+        first = is_older(runtime, operator.name, operator.version)
+        return f"{operator.name} in version {operator.version} (in runtimes from {first} on)" if first else ""
+
+    return _counted(model, reason) if runtime else {}
+
+
+def _counted(model: Model, reason_of: Callable[[Subgraph, Operator], str]) -> dict[str, tuple[int, str]]:
+    """Return the operators of a file that are refused: name and reason -> how often, and where first."""
     found: dict[str, tuple[int, str]] = {}
     for graph in model.subgraphs:
         for operator in graph.operators:
-            if runtime and (first := is_older(runtime, operator.name, operator.version)):
-                key = f"{operator.name} in version {operator.version} (in runtimes from {first} on)"
+            if key := reason_of(graph, operator):
                 count, place = found.get(key, (0, place_in_words(operator.place, model.subgraphs)))
                 found[key] = (count + 1, place)
     return found
@@ -146,23 +155,19 @@ def write_with(draft: Draft, builtins: Builtins | None) -> None:
 
 def lacking(model: Model, builtins: Builtins | None) -> dict[str, tuple[int, str]]:
     """Return the operators of a file that a runtime lacks: name and reason -> how often, and where first."""
-    found: dict[str, tuple[int, str]] = {}
     if builtins is None:
-        return found
-    for graph in model.subgraphs:
-        for operator in graph.operators:
-            kinds = [graph.tensors[each].type for each in operator.inputs if each >= 0]
-            if not builtins.has(operator.name, kinds[0] if kinds else None):
-                key = f"{operator.name} ({builtins.of} has no such builtin)"
-            else:
-                kinds += [graph.tensors[each].type for each in operator.outputs]
-                lacks = next((kind.name for kind in kinds if (operator.name, kind) in builtins.lacks), None)
-                if lacks is None:
-                    continue
-                key = f"{operator.name} of {lacks} ({builtins.of} has none: --input-type or --output-type int32)"
-            count, place = found.get(key, (0, place_in_words(operator.place, model.subgraphs)))
-            found[key] = (count + 1, place)
-    return found
+        return {}
+
+    def reason(graph: Subgraph, operator: Operator) -> str:
+        kinds = [graph.tensors[each].type for each in operator.inputs if each >= 0]
+        if not builtins.has(operator.name, kinds[0] if kinds else None):
+            return f"{operator.name} ({builtins.of} has no such builtin)"
+        kinds += [graph.tensors[each].type for each in operator.outputs]
+        lacks = next((kind.name for kind in kinds if (operator.name, kind) in builtins.lacks), "")
+        cure = "--input-type or --output-type int32"
+        return f"{operator.name} of {lacks} ({builtins.of} has none: {cure})" if lacks else ""
+
+    return _counted(model, reason)
 
 
 def _clamp(low: float, high: float) -> Form:

@@ -92,10 +92,7 @@ PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {  # activation -> what its param
 OPERANDS = ("Clip",)  # activations whose parameters are operands; those of others are attributes
 
 
-def fused_definition_of(
-    node: ir.Node,
-    imports: Mapping[str, int],  # the model's: domain -> version
-) -> onnx.FunctionProto | None:
+def fused_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
     """Return the function that a fused convolution is; None of any other node, or where its activation is not known."""
     domain = FUSED.get((node.domain, node.op_type))
     activation = node.attributes.get_string(ACTIVATION, "")
@@ -329,10 +326,7 @@ FEW_BITS = tuple(kind for kind in ir.DataType if kind.name.startswith(("FLOAT8",
 SCALE = 1
 
 
-def decode_few_bit_floats(
-    model: ir.Model,
-    names: Names,  # of all its values; it grows
-) -> None:
+def decode_few_bit_floats(model: ir.Model, names: Names) -> None:
     """Replace each DequantizeLinear, and each Cast, of constants of these types by a constant, in place."""
     for graph in all_graphs(model.graph):
         for node in list(graph):
@@ -386,10 +380,7 @@ WEIGHTS, RECURRENT, SCALES = 1, 2, 8
 """The quantized operands, and where the scales and zero points of both begin behind those of an LSTM."""
 
 
-def dynamic_lstm_definition_of(
-    node: ir.Node,
-    imports: Mapping[str, int],  # the model's: domain -> version
-) -> onnx.FunctionProto | None:
+def dynamic_lstm_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
     """Return the function that a DynamicQuantizeLSTM is; None of any other node, or where its weights are computed."""
     if (node.domain, node.op_type) != (MICROSOFT, "DynamicQuantizeLSTM"):
         return None

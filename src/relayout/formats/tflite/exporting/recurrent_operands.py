@@ -142,10 +142,7 @@ VIEWS = ("Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze")
 LAST_STATE = 1  # the output that holds it
 
 
-def read_last_states(
-    model: ir.Model,
-    names: Names,  # of all its values; it grows
-) -> bool:
+def read_last_states(model: ir.Model, names: Names) -> bool:
     """Let nodes that pick the last step of a sequence read the last state, in place; return whether there were any.
 
         y, _ = GRU(x)                _, h = GRU(x)
@@ -181,21 +178,17 @@ def _views_of_steps(value: ir.Value | None, axis: int) -> list[ir.Node] | None:
     """Return the views between the results of a recurrent operator and a value whose axis is time, in order."""
     views: list[ir.Node] = []
     while value is not None and (node := value.producer()) is not None and not node.domain:
-        if is_recurrent(node):
-            return views[::-1] if value is node.outputs[0] and axis == 0 and _ends_with_its_state(node) else None
+        if is_recurrent(node):  # its last step is its last state if it runs forward and no row is shorter
+            is_forward = node.attributes.get_string("direction", "forward") == "forward"
+            has_lengths = len(node.inputs) > LENGTHS and node.inputs[LENGTHS] is not None
+            is_last = is_forward and not has_lengths and not node.attributes.get_int("layout", 0)
+            return views[::-1] if value is node.outputs[0] and axis == 0 and is_last else None
         before = _axis_before(node, axis) if node.op_type in VIEWS else None
         if before is None:
             return None
         views.append(node)
         axis, value = before, node.inputs[0]
     return None
-
-
-def _ends_with_its_state(node: ir.Node) -> bool:
-    """Return whether the last step of a node's results is its last state."""
-    is_forward = node.attributes.get_string("direction", "forward") == "forward"
-    has_lengths = len(node.inputs) > LENGTHS and node.inputs[LENGTHS] is not None
-    return is_forward and not has_lengths and not node.attributes.get_int("layout", 0)
 
 
 def _axis_before(view: ir.Node, axis: int) -> int | None:

@@ -51,11 +51,6 @@ def scales_in(graph: ir.Graph) -> dict[ir.Value, Scales]:
     return scales
 
 
-def are_normal(scales: NDArray[np.float32]) -> bool:
-    """Tell whether kernels compute with scales: positive, finite and not subnormal."""
-    return bool((scales >= np.finfo(np.float32).tiny).all() and np.isfinite(scales).all())
-
-
 def scales_of(node: ir.Node) -> Scales | None:
     """Return the scale, zero point and axis of a QuantizeLinear or DequantizeLinear; None where they are computed.
 
@@ -68,7 +63,8 @@ def scales_of(node: ir.Node) -> Scales | None:
     zero_value = node.inputs[2] if len(node.inputs) > 2 else None
     zero = None if zero_value is None else zero_value.const_value
     scales = scale.numpy().astype(np.float32).reshape(-1)
-    if (zero_value is not None and zero is None) or not are_normal(scales):
+    are_normal = (scales >= np.finfo(np.float32).tiny).all() and np.isfinite(scales).all()
+    if (zero_value is not None and zero is None) or not are_normal:
         return None
     zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.numpy().astype(np.int64).reshape(-1)
     rank = 1 if node.inputs[0] is None or node.inputs[0].shape is None else len(node.inputs[0].shape)

@@ -191,7 +191,7 @@ def _variadic(op: NodeExport, builtin: str) -> None:
 def mean(op: NodeExport) -> None:
     """ADD, pair by pair, and MUL."""
     tensors = op.inputs()
-    op.result("MUL", [reduce(op.add, tensors), op.real(1.0 / len(tensors))])
+    op.result("MUL", [reduce(op.add, tensors), op.tensor(1.0 / len(tensors), tensors[0].type)])
 
 
 CASTS = {
@@ -209,7 +209,7 @@ def _cast(op: NodeExport, _: str) -> None:
     elif operand.type == kind:
         op.give(operand)
     elif kind == TensorType.BOOL and BITS[operand.type] > 8:  # bytes have a meaning there, which CAST does not want
-        op.result("NOT_EQUAL", [operand, op.real(0, operand)])
+        op.result("NOT_EQUAL", [operand, op.tensor(0, operand.type)])
     elif {operand.type, kind} == {TensorType.INT64, TensorType.UINT64}:
         op.result("BITCAST", [operand])
     else:
@@ -259,7 +259,8 @@ def _clip(op: NodeExport, x: DraftTensor) -> DraftTensor:
     result = x
     for slot, builtin, bound, none in ((1, "MAXIMUM", low, -math.inf), (2, "MINIMUM", high, math.inf)):
         if bound != none:
-            result = op.each(builtin, result, op.input(slot) if bound is None else op.real(bound, x))
+            limit = op.input(slot) if bound is None else np.asarray(bound, NUMPY[x.type])
+            result = op.each(builtin, result, limit)
     return result
 
 

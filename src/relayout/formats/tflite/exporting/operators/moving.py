@@ -58,14 +58,9 @@ def _filled(op: NodeExport, operand: DraftTensor, rank: int) -> DraftTensor:
     shape = op.cast(op.input(1), TensorType.INT32)
     if op.integer("allowzero"):
         return shape
-    own = op.emit("SHAPE", [operand], (len(operand.dims),), TensorType.INT32, out_type=TensorType.INT32)
-    if len(operand.dims) > rank:
-        own = op.emit("SLICE", [own, op.ints([0]), op.ints([rank])], (rank,))
-    elif len(operand.dims) < rank:
-        rest = op.ints([0] * (rank - len(operand.dims)))
-        own = op.emit("CONCATENATION", [own, rest], (rank,), axis=0)
-    stays = op.compare("EQUAL", shape, op.const(np.array(0, np.int32)))
-    return op.select(stays, own, shape)
+    own, rest = op.extents(operand), rank - len(operand.dims)
+    own = op.concat([own, op.ints([0] * rest)], 0) if rest > 0 else op.part(own, 0, 0, rank)
+    return op.select(op.compare("EQUAL", shape, 0), own, shape)
 
 
 @exporter("Transpose")
@@ -147,7 +142,7 @@ def expand(op: NodeExport) -> None:
         return
     if is_multiplied and max(count, rank) <= MOST_MULTIPLIED:
         unknown = tuple(f"{op.name}.{axis}" for axis in range(count))
-        ones = op.emit("FILL", [wanted, op.real(np.ones(()))], unknown, operand.type)
+        ones = op.emit("FILL", [wanted, op.tensor(1, operand.type)], unknown, operand.type)
         op.result("MUL", [operand, ones])
         return
     own = op.extents(operand)

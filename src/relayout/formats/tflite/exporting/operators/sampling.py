@@ -213,11 +213,8 @@ def _first_places(
     return op.add(begins, parts) if parts.any() else begins
 
 
-def _start(
-    op: NodeExport,  # the node
-    axis: int,  # the axis of space
-) -> Operand:
-    """Return where along an axis each element of the kernel lies before it is moved; it stretches to all places."""
+def _start(op: NodeExport, axis: int) -> Operand:
+    """Return where along an axis of space elements of the kernel lie before they are moved; it stretches to all places."""
     results, kernel, moved = op.dims(OFFSETS)[:3], op.static(1)[1:3], op.integer("offset_group", 1)
     stride, dilation = (op.integers(name, [1, 1])[axis] for name in ("strides", "dilations"))
     shape = [1, 1]

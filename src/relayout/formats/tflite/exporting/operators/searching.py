@@ -22,10 +22,7 @@ MOST = 1 << 24  # comparisons of elements up to which it is written
 ELEMENTS = (0, 3)  # the axes of what lies at a place, `front i j back`: those before and behind the axis
 
 
-def unique_rows(
-    op: NodeExport,  # the node
-    axis: int,
-) -> None:
+def unique_rows(op: NodeExport, axis: int) -> None:
     """Write a Unique along an axis."""
     operand = op.input(0)
     dims = known(operand.dims)
