@@ -161,12 +161,8 @@ def name_standard_operators(model: ir.Model) -> None:
             node.domain = ""
 
 
-def _has_recurrences(model: ir.Model) -> bool:
-    return any(map(is_recurrent, all_nodes(model.graph)))
-
-
 def _mark_batch_first(model: ir.Model) -> None:
-    if _has_recurrences(model):
+    if any(map(is_recurrent, all_nodes(model.graph))):
         from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_batch_first
 
         mark_batch_first(model)
@@ -175,7 +171,7 @@ def _mark_batch_first(model: ir.Model) -> None:
 def _recurrences(source: UnpreparedModel) -> bool:
     """Decide how recurrent operators are written, in place; return whether any has other operands now."""
     model, names = source.model, source.names
-    if not _has_recurrences(model):
+    if not any(map(is_recurrent, all_nodes(model.graph))):
         return False
     from relayout.formats.tflite.exporting.joined_recurrences import join_recurrences
     from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_loops

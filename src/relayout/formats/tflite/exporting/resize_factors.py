@@ -167,11 +167,8 @@ class Factors:
         is_spatial = is_image and keeps_channels
         return [axis for axis in changed if axis in (1, 2) or not is_spatial or numbers[axis] is not None]
 
-    def stays(
-        self,
-        axes: list[int],  # those along which the result may differ
-    ) -> bool | DraftTensor:
-        """Return whether all extents stay, so that the result is a copy: known, or a scalar computed at run time."""
+    def stays(self, axes: list[int]) -> bool | DraftTensor:
+        """Return whether the extents of axes stay, so that the result is a copy: known, or a scalar of the run."""
         op, before, open_axes = self.op, self.op.dims(), list[int]()
         for axis in axes:
             a, b, number = before[axis], self.dims[axis], self.number(axis)

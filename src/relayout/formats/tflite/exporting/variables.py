@@ -21,10 +21,8 @@ FIRST = 1 << 16
 """The number of the first table: LiteRT counts tables and resource variables together, and variables from 0 on."""
 
 
-def write_tables(
-    program: list[Draft],  # the graphs of the file; what fills the tables becomes the last one
-) -> None:
-    """Fill the tables of a file, and give each graph the handles of those that it reads, in place."""
+def write_tables(program: list[Draft]) -> None:
+    """Let a new last graph fill the tables of a file, and give each graph the handles of those that it reads."""
     numbers: dict[tuple[bytes, ...], int] = {}
     filling = Draft("fill_tables")
     for draft in program:

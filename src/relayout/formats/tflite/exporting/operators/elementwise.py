@@ -72,10 +72,6 @@ def _sign(op: NodeExport, x: DraftTensor) -> DraftTensor:
     return op.maximum(low, -1) if np.issubdtype(NUMPY[x.type], np.signedinteger) else low
 
 
-def _relu(op: NodeExport, x: DraftTensor) -> DraftTensor:
-    return op.each("RELU", x) if x.type == TensorType.FLOAT32 or op.quantized else op.maximum(x, 0)
-
-
 def _is_infinite(op: NodeExport, x: DraftTensor) -> DraftTensor:
     positive, negative = op.integer("detect_positive", 1), op.integer("detect_negative", 1)
     if not positive and not negative:
@@ -139,7 +135,10 @@ FORMULAS = {
     "LeakyRelu": Formula("LEAKY_RELU.", lambda op, x: op.each("LEAKY_RELU", x, alpha=op.number("alpha", 0.01))),
     "Mish": Formula("A product with TANH of Softplus.", lambda op, x: op.mul(x, op.each("TANH", _softplus(op, x)))),
     "Reciprocal": Formula("DIV.", lambda op, x: op.div(1.0, x)),
-    "Relu": Formula("RELU; MAXIMUM with 0 of integers that stand for themselves.", _relu),
+    "Relu": Formula(
+        "RELU; MAXIMUM with 0 of integers that stand for themselves.",
+        lambda op, x: op.each("RELU", x) if x.type == TensorType.FLOAT32 or op.quantized else op.maximum(x, 0),
+    ),
     "Selu": Formula(
         "RELU, EXP and sums.",
         lambda op, x: _above_and_below(op, x, op.number("alpha", 1.6732632), op.number("gamma", 1.0507010)),

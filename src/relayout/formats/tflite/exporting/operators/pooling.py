@@ -189,12 +189,8 @@ def sliding_sum(op: NodeExport, image: DraftTensor) -> DraftTensor:
     return reduce(op.add, [sliding.slice(op, padded, place) for place in sliding.places()])
 
 
-def sliding_counts(
-    op: NodeExport,  # the node
-    *,
-    counted: bool,  # whether the border that the node states counts
-) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Return how many elements of each window count, stretched to the image's axes."""
+def sliding_counts(op: NodeExport, *, counted: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Return how many elements of each window count, with those of a stated border or not, for the image's axes."""
     sliding = Sliding.of(op)
     ends = op.integers("pads", [0] * (2 * len(sliding.axes)))[len(sliding.axes) :]
     found = np.ones(())

@@ -214,7 +214,7 @@ def _first_places(
 
 
 def _start(op: NodeExport, axis: int) -> Operand:
-    """Return where along an axis of space elements of the kernel lie before they are moved; it stretches to all places."""
+    """Return where along an axis of space elements of the kernel lie before they are moved; it stretches to places."""
     results, kernel, moved = op.dims(OFFSETS)[:3], op.static(1)[1:3], op.integer("offset_group", 1)
     stride, dilation = (op.integers(name, [1, 1])[axis] for name in ("strides", "dilations"))
     shape = [1, 1]
