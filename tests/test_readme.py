@@ -75,7 +75,7 @@ def test_code_in_contributing_is_the_code_in_the_source() -> None:
     quoted = re.findall(
         r"`(src/[^`]+\.py)` has\n\n<!-- .*? -->\n\n```python\n(.*?)^```$", CONTRIBUTING, re.MULTILINE | re.DOTALL
     )
-    assert len(quoted) == 2
+    assert len(quoted) == 3
     for path, code in quoted:
         assert code in (ROOT / path).read_text(encoding="utf-8"), path
 
