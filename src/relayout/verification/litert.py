@@ -21,7 +21,7 @@ from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.side import (
     Array,
-    Blocks,
+    BatchBlocks,
     DeclaredPart,
     Feeds,
     ModelValue,
@@ -181,7 +181,7 @@ class LiteRTSide(FileSide):
                     yield value.name, array
 
     @cached_property
-    def rounded(self) -> dict[str, tuple[int | Blocks, ...]]:
+    def rounded(self) -> dict[str, tuple[int | BatchBlocks, ...]]:
         """Operands of hybrid operators, and what they are reshaped from or put around; a row is the last axis.
 
         What a recurrent operator yields is its operand in the next step. Of an image that is divided between batches
@@ -189,12 +189,12 @@ class LiteRTSide(FileSide):
         """
         names = {index: name for name, index in self.indices.items()}
         made = {int(t): o for o in self._operators for t in o["outputs"]}
-        found: dict[str, dict[int | Blocks, None]] = {}
+        found: dict[str, dict[int | BatchBlocks, None]] = {}
         for operator in filter(self._is_hybrid, self._operators):
             again = operator["outputs"] if operator["op_name"].endswith(("LSTM", "RNN")) else ()
             for index in map(int, (*operator["inputs"], *again)):
                 shape = self._details[index]["shape"] if index in self._details else ()
-                rows: dict[int | Blocks, None] = dict.fromkeys(filter(None, [self._row(operator, shape)]))
+                rows: dict[int | BatchBlocks, None] = dict.fromkeys(filter(None, [self._row(operator, shape)]))
                 while index in names and rows and self._details[index]["dtype"] is np.float32:
                     found.setdefault(names[index], {}).update(rows)
                     maker = made.get(index)
@@ -205,13 +205,13 @@ class LiteRTSide(FileSide):
                     index = int(maker["inputs"][0])
         return {name: tuple(lengths) for name, lengths in found.items()}
 
-    def _blocks(self, operator: Mapping[str, Any]) -> Blocks | None:
+    def _blocks(self, operator: Mapping[str, Any]) -> BatchBlocks | None:
         """Return the blocks of a SPACE_TO_BATCH_ND; None where they are computed."""
         try:
             block = self._model.subgraphs[0].tensors[int(operator["inputs"][1])].content
         except RelayoutError:  # the reader is stricter than the runtime
             return None
-        return Blocks(tuple(block.view(np.int32).tolist())) if block.size else None
+        return BatchBlocks(tuple(block.view(np.int32).tolist())) if block.size else None
 
     @cached_property
     def _quantized(self) -> bool:

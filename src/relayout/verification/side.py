@@ -44,7 +44,7 @@ class Precision(StrEnum):
     QUANTIZED = "quantized"
 
 
-class Blocks(NamedTuple):
+class BatchBlocks(NamedTuple):
     """The blocks of an image of which each element goes to a batch of its own (SPACE_TO_BATCH_ND)."""
 
     extents: tuple[int, ...]  # of the axes behind the first
@@ -236,7 +236,7 @@ class RunnableModel:
         return NOTHING
 
     @property
-    def rounded(self) -> Mapping[str, tuple[int | Blocks, ...]]:
+    def rounded(self) -> Mapping[str, tuple[int | BatchBlocks, ...]]:
         """Real values whose rows operators round to 8 bits before they compute with them, and how long a row is."""
         return NOTHING
 

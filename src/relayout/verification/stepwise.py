@@ -52,7 +52,7 @@ from relayout.verification.compare import (
 from relayout.verification.matching import Holders, batches, choices, holding
 from relayout.verification.pairs import Pair
 from relayout.verification.report import Row
-from relayout.verification.side import Array, Blocks, Feeds, Forced, Precision, RunnableModel
+from relayout.verification.side import Array, BatchBlocks, Feeds, Forced, Precision, RunnableModel
 
 ENOUGH = 16  # elements from which on a direction is told from chance
 
@@ -435,7 +435,7 @@ ROUNDINGS: tuple[Callable[[Array], Array], ...] = (delegated, asymmetric, symmet
 def readings(
     values: Feeds,  # by name
     # name of an operand -> how many elements make a row in each operator that reads it, or how it is divided
-    lengths: Mapping[str, tuple[int | Blocks, ...]],
+    lengths: Mapping[str, tuple[int | BatchBlocks, ...]],
 ) -> Iterator[Feeds]:
     """The values in all ways in which operands of hybrid operators may be rounded."""
     known = {name: found for name, found in lengths.items() if name in values and values[name].size}
@@ -444,10 +444,12 @@ def readings(
             yield {**values, **{name: _rounded(values[name], found, place, rounding) for name, found in known.items()}}
 
 
-def _rounded(array: Array, lengths: tuple[int | Blocks, ...], place: int, rounding: Callable[[Array], Array]) -> Array:
+def _rounded(
+    array: Array, lengths: tuple[int | BatchBlocks, ...], place: int, rounding: Callable[[Array], Array]
+) -> Array:
     """By rows of one of the lengths; after those, by all that the first axis counts."""
     length = lengths[place] if place < len(lengths) else array.size // array.shape[0]
-    if isinstance(length, Blocks):
+    if isinstance(length, BatchBlocks):
         result = array.copy()
         for part in filter(np.size, length.parts(result)):
             part[...] = rounding(part.reshape(len(part), -1)).reshape(part.shape)

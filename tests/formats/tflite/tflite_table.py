@@ -15,7 +15,7 @@ import json
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from tflite_running import read  # noqa: E402
 from tflite_writing import Net  # noqa: E402
 
 from registered_modules import modules  # noqa: E402
+from relayout.formats.tflite.importing.operation import Operation  # noqa: E402
 from relayout.formats.tflite.importing.registry import Unsupported, entries  # noqa: E402
 
 EXERCISED = ROOT / "src" / "relayout" / "formats" / "tflite" / "exercised.json"
@@ -98,7 +99,10 @@ def exercised() -> dict[str, dict[str, Any]]:
 
 
 def reasons(function: Callable[..., Any], seen: set[Any]) -> Iterator[str]:
-    """The texts of every `raise Unsupported(...)` in a translation and in the functions of operators that it calls."""
+    """The texts of every `raise Unsupported(...)` in a translation and in the functions of operators that it calls.
+
+    What `op.fixed` wants known is refused, too, for the reason that it is given.
+    """
     if function in seen:
         return
     seen.add(function)
@@ -108,14 +112,31 @@ def reasons(function: Callable[..., Any], seen: set[Any]) -> Iterator[str]:
         if isinstance(node, ast.ImportFrom) and node.module:
             module = importlib.import_module(node.module)
             scope |= {each.asname or each.name: getattr(module, each.name) for each in node.names}
+    stated = {
+        target.id: node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant | ast.JoinedStr)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        if not isinstance(node, ast.Call):
             continue
-        called = scope.get(node.func.id)
+        if isinstance(node.func, ast.Attribute) and node.func.attr == Operation.fixed.__name__:
+            reason = node.args[1]
+            yield words(stated[reason.id] if isinstance(reason, ast.Name) else reason)
+        called = called_by(node.func, scope)
         if called is Unsupported:
             yield words(node.args[0])
         elif inspect.isfunction(called) and called.__module__.startswith("relayout.formats.tflite.importing.operators"):
             yield from reasons(called, seen)
+
+
+def called_by(node: ast.expr, scope: Mapping[str, Any]) -> Any:
+    """The function that a call names, by itself or as a module's; None of any other."""
+    if isinstance(node, ast.Attribute) and inspect.ismodule(module := called_by(node.value, scope)):
+        return getattr(module, node.attr)
+    return scope.get(node.id) if isinstance(node, ast.Name) else None
 
 
 def words(node: ast.expr) -> str:
