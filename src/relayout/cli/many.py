@@ -57,7 +57,7 @@ ORT_CONVERTER = "python -m onnxruntime.tools.convert_onnx_models_to_ort"
 
 
 class Row(NamedTuple):
-    """What became of one model."""
+    """The outcome for one model."""
 
     source: str  # its file
     target: str  # the result's

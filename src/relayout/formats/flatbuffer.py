@@ -186,9 +186,9 @@ def _absent(row: FieldRow, schema: Schema) -> Any:
 
 
 FieldPath = tuple[Any, ...]
-"""The place of a value in a file, for messages: that of the table or vector that it is in, and its name or index there.
+"""Where a value is in a file, for messages: the path of the table or vector around it, and its name or index in that.
 
-The root's is empty. It is put into words where there is something to say.
+The root's path is empty. Paths are put into words only where there is something to say.
 """
 
 
@@ -206,7 +206,7 @@ DTYPES = {scalar: np.dtype(scalar).newbyteorder("<") for scalar in SCALARS}  # t
 
 
 class _Form(NamedTuple):
-    """What the tables of one kind that share a vtable have in common."""
+    """The layout that all tables of one kind with one vtable have."""
 
     size: int  # bytes of such a table itself
     price: int  # what one takes of the budget
@@ -293,7 +293,7 @@ class _Reader:
         return decoded
 
     def form(self, kind: str, vtable: int, path: FieldPath, position: int) -> _Form:
-        """Return what a vtable says of tables of a kind, of which one is at a position."""
+        """Read a vtable: the layout of tables of a kind. One of them is at `position`, for messages."""
         self.check(vtable, 4, path)
         data = self.data
         vtable_size, table_size = _TWO_U16.unpack(data[vtable : vtable + 4])

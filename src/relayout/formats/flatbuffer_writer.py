@@ -158,7 +158,7 @@ def next_multiple(position: int, alignment: int) -> int:
 
 
 class _Form(NamedTuple):
-    """What tables of one kind have in common that have the same fields."""
+    """The layout of all tables of one kind that have the same fields."""
 
     order: tuple[int, ...]  # the slots of these fields, as they lie in the table
     offsets: tuple[int, ...]  # slot -> where in the table it lies; 0: it is absent

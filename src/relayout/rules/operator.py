@@ -141,7 +141,7 @@ class Operator:
         return inputs[index] if index < len(inputs) else None
 
     def is_initializer(self, index: int) -> bool:
-        """Whether an input holds a constant, whose value is not looked at."""
+        """Tell whether an input holds a constant, without a look at its value."""
         value = self._input(index)
         return value is not None and value.const_value is not None and not value.is_graph_input()
 

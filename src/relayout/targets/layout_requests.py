@@ -186,7 +186,7 @@ class Wishes:
 
     @cached_property
     def _once(self) -> Alike[tuple[Signature, str]]:
-        """What `_chosen` answers, once for nodes alike; a price holds on to its node."""
+        """Ask `_chosen` once for all nodes alike; a price holds on to its node, which is asked about by itself."""
         return Alike(self._chosen, lambda answer: answer[0].price in (None, costs_nothing))
 
     def _chosen(self, operator: Operator, signature: Signature) -> tuple[Signature, str]:

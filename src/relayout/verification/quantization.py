@@ -64,7 +64,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class QuantizationLoss:
-    """What quantization cost a model."""
+    """The loss of quality that quantization has cost a model."""
 
     rows: tuple[Loss, ...]  # every value that both models have, in the source's order
     limit: float  # the signal to noise below which an output is an alarm, in decibels

@@ -87,7 +87,7 @@ sys.exit(0 if run("b") else 1)
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What was written."""
+    """The files that were written."""
 
     directory: Path  # where
     nodes: int  # how many nodes of the second model are in it

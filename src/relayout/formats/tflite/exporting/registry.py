@@ -99,7 +99,7 @@ def each_exporter(
 
 
 class Formula(NamedTuple):
-    """What computes an operator by the builder's methods."""
+    """An operator as an expression of the builder's methods."""
 
     summary: str  # the line in the table of operators
     compute: Callable[["NodeExport", "DraftTensor"], "DraftTensor"]  # the node and its first operand -> the result

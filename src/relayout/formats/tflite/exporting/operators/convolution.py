@@ -48,7 +48,7 @@ class Window(NamedTuple):
         if auto.startswith("SAME"):
             pads = list(same_border(extents, sizes, strides, dilations, is_lower=True))
         if op.integer("ceil_mode"):
-            # SAME of images of any extents: pairs, of which the last may be one element.
+            # Windows of two side by side: the last may hold one element. SAME is that for any extents.
             is_halved = set(zip(sizes, strides, dilations, strict=True)) == {(2, 2, 1)} and not any(map(any, pads))
             if is_halved and not all_known(extents):
                 return same_upper

@@ -1,4 +1,4 @@
-"""Operators on each element by itself; activations are those that a network applies to each element of a result."""
+"""Operators on each element by itself, activations included."""
 
 from __future__ import annotations
 
@@ -429,7 +429,7 @@ formulas(
         ),
         "Div": Formula("DIV, which cuts integers off towards zero as ONNX does.", _div),
         "Gelu": GELU,
-        "Mod": Formula("FLOOR_MOD; with `fmod` that of the sizes, with the sign of the first operand.", _mod),
+        "Mod": Formula("FLOOR_MOD; with `fmod` of the absolute values, with the sign of the first operand.", _mod),
         "Pow": Formula(
             "SQUARE, SQRT, RSQRT, products and quotients where the exponent is a constant that allows it; else POW.",
             _power,
@@ -442,7 +442,7 @@ formulas(
 # Operators on bits.
 
 
-WIDE = (TensorType.INT64, TensorType.UINT64)  # integers of which LiteRT has BITWISE_XOR and shifts for halves only
+WIDE = (TensorType.INT64, TensorType.UINT64)  # LiteRT has no BITWISE_XOR and no shifts of them, only of their halves
 
 
 def _alike(op: NodeExport, *tensors: DraftTensor) -> list[DraftTensor]:

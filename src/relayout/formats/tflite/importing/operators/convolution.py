@@ -224,10 +224,15 @@ def conv_3d(op: Operation) -> None:
     """Conv over `n d h w c`; the kernel `d h w i o` becomes `o i d h w`."""
     op.require_rank(0, 5)
     op.require_rank(1, 5)
-    options, kernel = op.options, weights(op, 1, 0, (4, 3, 0, 1, 2))
+    kernel = weights(op, 1, 0, (4, 3, 0, 1, 2))
+    convolved(op, kernel, groups(op, dims(kernel)[1]), *_steps_3d(op), TO_FIRST_3D, TO_LAST_3D)
+
+
+def _steps_3d(op: Operation) -> tuple[list[int], list[int]]:
+    """Return the strides and the dilations of a convolution over `d h w`."""
+    options = op.options
     strides = [options.stride_d, options.stride_h, options.stride_w]
-    dilations = [options.dilation_d_factor, options.dilation_h_factor, options.dilation_w_factor]
-    convolved(op, kernel, groups(op, dims(kernel)[1]), strides, dilations, TO_FIRST_3D, TO_LAST_3D)
+    return strides, [options.dilation_d_factor, options.dilation_h_factor, options.dilation_w_factor]
 
 
 # Transposed convolutions: from every element a window, the windows added up.
@@ -366,10 +371,7 @@ def conv_3d_transpose(op: Operation) -> None:
     """ConvTranspose over `n d h w c`. Operands: output shape, kernel `d h w o i`, data, bias."""
     op.require_rank(1, 5)
     op.require_rank(2, 5)
-    options, kernel = op.options, weights(op, 1, 2, (4, 3, 0, 1, 2))
-    strides = [options.stride_d, options.stride_h, options.stride_w]
-    dilations = [options.dilation_d_factor, options.dilation_h_factor, options.dilation_w_factor]
-    _emit(op, kernel, strides, dilations, TO_FIRST_3D, TO_LAST_3D)
+    _emit(op, weights(op, 1, 2, (4, 3, 0, 1, 2)), *_steps_3d(op), TO_FIRST_3D, TO_LAST_3D)
 
 
 # Matrix products.
