@@ -489,8 +489,8 @@ def test_what_a_constant_decides_is_asked_for_each_of_its_values() -> None:
 
 LOOKS: dict[str, Callable[[Operator], object]] = {
     "an element type": lambda operator: operator.dtype(1),
-    "a short constant": lambda operator: operator.constant(1),
-    "a long constant": lambda operator: operator.constant(2),
+    "a short constant": lambda operator: operator.constant(2),
+    "a long constant": lambda operator: operator.constant(1),
     "the node": lambda operator: operator.node.inputs,
 }
 
@@ -508,9 +508,9 @@ def test_an_answer_serves_all_nodes_that_are_alike_in_what_it_looked_at(looked_a
 
     once, answers = Alike(answer), []
     for number in (1, 2, 1, 2):
-        constants = [np.array([number]), np.full(MOST_ELEMENTS + 1, number)]
+        constants = [np.full(MOST_ELEMENTS + 1, number), np.array([number])]
         values = [ir.Value(const_value=ir.tensor(constant)) for constant in constants]
-        shapes = ((2, 3), (1,), (MOST_ELEMENTS + 1,))
+        shapes = ((2, 3), (MOST_ELEMENTS + 1,), (1,))
         answers.append(once(Operator(ir.Node("", "Any", [ir.Value(), *values]), 1, shapes, ((2, 3),))))
     assert len(asked) == count
     assert answers == {1: [1] * 4, 2: [1, 2] * 2, 4: [1, 2, 3, 4]}[count]
