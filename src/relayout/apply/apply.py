@@ -62,10 +62,10 @@ class _Rewrite:
         self, model: ir.Model, plan: Plan, blocks: BlockSizes | None, single_consumers: SingleConsumers | None
     ) -> None:
         self.model, self.plan, self.graph = model, plan, model.graph
-        kept = {site.node.name for site in plan.sites.sites if site.node is not None}
-        kept |= {value.name for value in (*self.graph.inputs, *filter(None, self.graph.outputs))}
+        names = {site.node.name for site in plan.sites.sites if site.node is not None}
+        names |= {value.name for value in (*self.graph.inputs, *filter(None, self.graph.outputs))}
         annotations = Annotations(plan.sites.originals if facts_of(model).is_annotated else {})
-        self.storage = Storage(plan.sites, Names(set(filter(None, kept))), annotations, blocks, Turns(plan.crossings))
+        self.storage = Storage(plan.sites, Names(set(filter(None, names))), annotations, blocks, Turns(plan.crossings))
         self.changes = NodeChanges(self.storage)
         self.forms, self.labels = forms(plan)
         self.own: set[Port] = set()
@@ -164,9 +164,9 @@ class _Rewrite:
 
     def _let_go(self) -> None:
         """Nodes of the source that are not in the result read nothing any longer."""
-        kept = {node for nodes in self.storage.nodes.values() for node in nodes}
+        result_nodes = {node for nodes in self.storage.nodes.values() for node in nodes}
         for node in self.plan.sites.seen_through:
-            if node not in kept:
+            if node not in result_nodes:
                 self._reads_nothing(node)
         for node in self.plan.sites.unneeded:
             for inner in (node, *nested(node)):
@@ -191,13 +191,13 @@ class _Rewrite:
         return alive[::-1]
 
     def _keep_initializers(self, graph: ir.Graph) -> None:
-        wanted = self.storage.initializers[graph]
-        kept = set(graph.inputs)
+        needed = self.storage.initializers[graph]
+        inputs = set(graph.inputs)
         named = {value for value in graph.initializers.values() if value.name in self.storage.annotations.named}
         for name, value in list(graph.initializers.items()):
-            if value not in kept and value not in named and (name not in wanted or not _is_used(value)):
+            if value not in inputs and value not in named and (name not in needed or not _is_used(value)):
                 del graph.initializers[name]
-        for name, value in wanted.items():
+        for name, value in needed.items():
             if name not in graph.initializers and _is_used(value):
                 graph.register_initializer(value)
 
@@ -283,7 +283,7 @@ class _Rewrite:
         return UNCHANGED if written is not None and changes.op_type is not None else changes
 
     def _placement(self, site: Site) -> Placement:
-        """Where the axes of a node's operands lie; those that it carries into its bodies are its borders'."""
+        """Return where the axes of a node's operands lie; those that it carries into its bodies are its borders'."""
         if not site.carried:
             return placement(site, self.labels[site])
         assert site.node is not None
@@ -315,18 +315,18 @@ class _Rewrite:
         root, form, name = port.view.root, self.forms[port], port.view.root.value.name
         tensors = [None if value is None else value.const_value for value in node.inputs]
         known = [None if tensor is None else tensor.numpy() for tensor in tensors]
-        found: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
+        value_of: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
         *before, last = steps(self._placement(site), known)
         for step in (*before, last):
-            value = found[step.name] = ir.Value(type=root.value.type)
-            read = operands_of_step(step, found, self.storage.constant, name)
-            made = ir.Node("", step.op_type, read, outputs=[value], name=node.name)
-            made.metadata_props.update(node.metadata_props)
-            self.changes.set(made, step.attributes)
-            self.storage.nodes[graph].append(made)
+            value = value_of[step.name] = ir.Value(type=root.value.type)
+            read = operands_of_step(step, value_of, self.storage.constant, name)
+            step_node = ir.Node("", step.op_type, read, outputs=[value], name=node.name)
+            step_node.metadata_props.update(node.metadata_props)
+            self.changes.set(step_node, step.attributes)
+            self.storage.nodes[graph].append(step_node)
             if step is not last:
                 value.name = self.storage.names.unique(f"{name}__{step.name}")
-                made.name = self.storage.names.unique(f"{node.name or name}/{step.name}")
+                step_node.name = self.storage.names.unique(f"{node.name or name}/{step.name}")
         self._reads_nothing(node)
         value.name = name if form == root.logical else self.storage.names.unique(self.storage.name(root, form))
         self.storage.describe(value, root, form)
@@ -360,8 +360,8 @@ class _Rewrite:
 
     def _read(self, site: Site, port: Port) -> None:
         assert site.node is not None
-        taken = self.storage.own if port in self.own else self.storage.get
-        value = taken(port.view.root, self.forms[port])
+        get = self.storage.own if port in self.own else self.storage.get
+        value = get(port.view.root, self.forms[port])
         if port.slot >= 0:
             if site.node.inputs[port.slot] is not value:
                 site.node.replace_input_with(port.slot, value)

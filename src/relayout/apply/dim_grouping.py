@@ -70,17 +70,20 @@ def _fewest(
     best, least = None, reshapes_beside(beside, now)
     for dims in _offered(tokens, now, beside):
         dealt = [_dealt(other, dims) for other in tokens]
-        whole = [taken for taken in dealt if taken is not None]
+        whole = [each for each in dealt if each is not None]
         if len(whole) < len(free) or [*map(order_of, whole)] != [*map(order_of, now)]:
             continue
         # Of one that is stretched dimensions may be missing in front; the result has as many as the longest operand.
-        found = [form[ones_in_front(form) * (len(held) < full) :] for form, held in zip(whole, tokens, strict=True)]
-        if read and all(len(found[place]) < len(dims) for place in read):
+        forms = [
+            form[ones_in_front(form) * (len(axis_tokens) < full) :]
+            for form, axis_tokens in zip(whole, tokens, strict=True)
+        ]
+        if read and all(len(forms[place]) < len(dims) for place in read):
             longest = read[0] if unidirectional else min(read, key=lambda at: beside[at].reshapes(whole[at]))
-            found[longest] = whole[longest]
-        needed = reshapes_beside(beside, found)
+            forms[longest] = whole[longest]
+        needed = reshapes_beside(beside, forms)
         if needed < least or (needed == least and best is None):  # what follows may follow, too
-            best, least = found, needed
+            best, least = forms, needed
     return now if best is None else tuple(best)
 
 
@@ -92,12 +95,12 @@ def _offered(
     Operands with the most tokens count; their orders stay.
     """
     full = max(map(len, tokens), default=0)
-    found: dict[tuple[tuple[Token, ...], ...], None] = {}
-    for each, held, order in zip(beside, tokens, map(order_of, now), strict=True):
+    dimensions: dict[tuple[tuple[Token, ...], ...], None] = {}
+    for each, axis_tokens, order in zip(beside, tokens, map(order_of, now), strict=True):
         for form in (*sorted(each.wanted), *(() if each.given is None else (each.given,))):
-            if len(held) == full and order_of(form) == order:
-                found[tuple(tuple(held[leaf] for leaf in dim) for dim in form)] = None
-    return found
+            if len(axis_tokens) == full and order_of(form) == order:
+                dimensions[tuple(tuple(axis_tokens[leaf] for leaf in dim) for dim in form)] = None
+    return dimensions
 
 
 def _tokens(port: Port) -> dict[int, Token]:
@@ -110,10 +113,10 @@ def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form
     leaves = {token: leaf for leaf, token in tokens.items()}
     form = []
     for dim in dims:
-        held = tuple(leaves[token] for token in dim if token in leaves)
-        if held and len(held) != len(dim):
+        present = tuple(leaves[token] for token in dim if token in leaves)
+        if present and len(present) != len(dim):
             return None
-        form.append(held)
+        form.append(present)
     return tuple(form)
 
 
@@ -157,10 +160,10 @@ class _Choice:
         self.chosen: Forms = {}
         self.uneven: set[Root] = set()
         for site, label in self.labels.items():
-            found = site.pattern.of(_forms, label, site, label)
-            self.chosen.update(zip(site.ports, found.forms, strict=True))
-            if found.uneven:
-                self._note([site.ports[position] for position in found.uneven])
+            site_forms = site.pattern.of(_forms, label, site, label)
+            self.chosen.update(zip(site.ports, site_forms.forms, strict=True))
+            if site_forms.uneven:
+                self._note([site.ports[position] for position in site_forms.uneven])
         if not self.uneven:
             return
         self.free = set[Site]()  # they count no axes
@@ -198,12 +201,12 @@ class _Choice:
             if site not in self.free or self.uneven.isdisjoint([port.view.root for port in site.ports]):
                 continue
             free = site.free_ports()
-            beside, taken = self._beside(free, readers), tuple(self.chosen[port] for port in free)
+            beside, now = self._beside(free, readers), tuple(self.chosen[port] for port in free)
             own = self.own.get(site)
-            if own is None or reshapes_beside(beside, own) > reshapes_beside(beside, taken):
-                found = fewest_of(site, free, taken, beside)
-                own = found if reshapes_beside(beside, found) < reshapes_beside(beside, taken) else taken
-            if own != taken:
+            if own is None or reshapes_beside(beside, own) > reshapes_beside(beside, now):
+                fewest = fewest_of(site, free, now, beside)
+                own = fewest if reshapes_beside(beside, fewest) < reshapes_beside(beside, now) else now
+            if own != now:
                 self.chosen.update(zip(free, own, strict=True))
                 self.given.update((port.view.root, self.chosen[port]) for port in free if port.output)
             if site.signature.broadcast:
@@ -223,50 +226,50 @@ class _Choice:
             if port.output or any(form):
                 continue
             fixed = root.constant or (not root.runs and len(readers[root]) == 1)
-            given = self.given.get(root)
+            given_form = self.given.get(root)
             if fixed and ones and len(form) <= ones:
                 self.chosen[port] = ((),) * (ones + 1)
                 self._note([port])
-            elif given is not None:
+            elif given_form is not None:
                 others = [len(self.chosen[other]) for other in free if not (other is port or other.output)]
-                longest = len(given) if unidirectional and port is free[0] else max([len(given), *others])
+                longest = len(given_form) if unidirectional and port is free[0] else max([len(given_form), *others])
                 if longest == most:  # the result has as many dimensions as the longest operand
-                    self.chosen[port] = given
+                    self.chosen[port] = given_form
 
     def _ones_behind(self, port: Port) -> int:
-        """How many size-1 axes stand behind all others of an operand, where the source has them elsewhere."""
+        """Count the size-1 axes that stand behind all others of an operand, where the source has them elsewhere."""
         form = self.chosen[port]
         return ones_in_front(form[::-1]) if form != port.view.form and any(form) else 0
 
     def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
-        found = []
+        neighbours = []
         for port in ports:
             root = port.view.root
             if port.output:
-                wanted = frozenset([self.chosen[reader] for reader in readers.get(root, ())])
-                found.append(Beside(wanted=wanted))
+                reader_forms = frozenset([self.chosen[reader] for reader in readers.get(root, ())])
+                neighbours.append(Beside(wanted=reader_forms))
             else:
-                found.append(Beside(None if root.constant else self.given.get(root)))
-        return tuple(found)
+                neighbours.append(Beside(None if root.constant else self.given.get(root)))
+        return tuple(neighbours)
 
     def _take(self, site: Site) -> None:
         """Store every operand of a site in the dimensions that need the fewest Reshapes around it."""
         free = site.free_ports()
         now, beside = tuple([self.chosen[port] for port in free]), self._beside(free, self.readers)
-        found = fewest_of(site, free, now, beside)
-        if found != now:
+        fewest = fewest_of(site, free, now, beside)
+        if fewest != now:
             self.own[site] = now
-            self.chosen.update(zip(free, found, strict=True))
+            self.chosen.update(zip(free, fewest, strict=True))
             self._note([port for port in free if not _is_even(self.chosen[port])])
 
     def _move(self, site: Site, ones: frozenset[int]) -> None:
         """Let a site's size-1 axes lie where fewer Reshapes are needed around it."""
         free, label = site.free_ports(), self.labels[site]
         beside = self._beside(free, self.readers)
-        found = site.pattern.of(_moved, (label, beside), site, label, ones, beside)
-        if found != label:
-            self.labels[site] = found
-            self.chosen.update((port, placed(site, found, port).form) for port in free)
+        moved_label = site.pattern.of(_moved, (label, beside), site, label, ones, beside)
+        if moved_label != label:
+            self.labels[site] = moved_label
+            self.chosen.update((port, placed(site, moved_label, port).form) for port in free)
 
 
 class _Stored(NamedTuple):
@@ -277,12 +280,12 @@ class _Stored(NamedTuple):
 
 
 def _forms(site: Site, label: Label) -> _Stored:
-    found = tuple([placed(site, label, port).form for port in site.ports])
-    return _Stored(found, tuple([position for position, form in enumerate(found) if not _is_even(form)]))
+    forms = tuple([placed(site, label, port).form for port in site.ports])
+    return _Stored(forms, tuple([position for position, form in enumerate(forms) if not _is_even(form)]))
 
 
 def _is_even(form: Form) -> bool:
-    """Whether every dimension is one factor."""
+    """Tell whether every dimension is one factor."""
     return all(len(dim) == 1 for dim in form)
 
 
@@ -291,10 +294,12 @@ def _ones(site: Site) -> frozenset[int]:
     signature = site.signature
     if site.kind != "node" or site.carried or signature.variants or signature.with_reader:
         return frozenset()
-    kept = {*signature.tail, *signature.head, *site.grain}
-    held = {factor for port in site.ports for factor, leaves in port.factors.items() if leaves}
+    bound_letters = {*signature.tail, *signature.head, *site.grain}
+    several_elements = {factor for port in site.ports for factor, leaves in port.factors.items() if leaves}
     return frozenset(
-        factor for factor, (letter, _) in enumerate(site.factors) if factor not in held and letter not in kept
+        factor
+        for factor, (letter, _) in enumerate(site.factors)
+        if factor not in several_elements and letter not in bound_letters
     )
 
 
@@ -308,8 +313,8 @@ def _moved(site: Site, label: Label, ones: frozenset[int], beside: Sequence[Besi
 
     best, least = label, count(label)
     alike: dict[Label, None] = {}
-    for port, (given, wanted) in zip(free, beside, strict=True) if least else ():
-        for form in (*sorted(wanted), *([given] if given is not None else [])):
+    for port, (producer_form, reader_forms) in zip(free, beside, strict=True) if least else ():
+        for form in (*sorted(reader_forms), *([producer_form] if producer_form is not None else [])):
             if (other := _like(site, label, ones, port, form)) is not None:
                 alike[other] = None
     for other in alike:
@@ -330,9 +335,9 @@ def _like(site: Site, label: Label, ones: frozenset[int], port: Port, form: Form
         while missing > 0 and rest:
             order.append(rest.pop(0))
             missing -= len(port.factors.get(order[-1], ()))
-    found = Label((*order, *rest, *small), label.variant)
-    same = repaired(site, found.order) == found.order and orders(site, found) == orders(site, label)
-    return found if same and placed(site, found, port).form == form else None
+    candidate = Label((*order, *rest, *small), label.variant)
+    same = repaired(site, candidate.order) == candidate.order and orders(site, candidate) == orders(site, label)
+    return candidate if same and placed(site, candidate, port).form == form else None
 
 
 def _follow_makers(sites: Sequence[Site], chosen: Forms) -> None:
@@ -359,9 +364,9 @@ def _follow_makers(sites: Sequence[Site], chosen: Forms) -> None:
         if order_of(form) != order_of(chosen[source]):
             continue
         mirrored = _mirrored(form, source, result)
-        wanted = {chosen[reader] for reader in readers.get(result.view.root, ())}
-        now = len(wanted - {chosen[result]}) + (form != chosen[source])
-        if mirrored is not None and len(wanted - {mirrored}) <= now:
+        reader_forms = {chosen[reader] for reader in readers.get(result.view.root, ())}
+        now = len(reader_forms - {chosen[result]}) + (form != chosen[source])
+        if mirrored is not None and len(reader_forms - {mirrored}) <= now:
             chosen[source], chosen[result] = form, mirrored
 
 
@@ -386,29 +391,31 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
     there = _counted_forms(sites, chosen)
 
     def before(source: Port, form: Form) -> int:
-        """How many Reshapes bring what is dequantized into a form, from what is there without it."""
+        """Count the Reshapes that bring what is dequantized into a form, from what is there without it."""
         if source.view.root.constant:
             return 0
-        held = there[source.view.root]
-        others = [other for other, count in held.items() if count > (other == chosen[source])]
+        counts = there[source.view.root]
+        others = [other for other, count in counts.items() if count > (other == chosen[source])]
         return min([reshapes_between(other, form) for other in others], default=0)
 
     for site in reversed(following):
         source, result = site.free_ports()
         behind = readers.get(result.view.root, [])
-        wanted = {chosen[reader] for reader in behind}
-        if len(wanted) == 1 and order_of(form := wanted.pop()) == order_of(chosen[result]):
+        reader_forms = {chosen[reader] for reader in behind}
+        if len(reader_forms) == 1 and order_of(form := reader_forms.pop()) == order_of(chosen[result]):
             mirrored = _mirrored(form, result, source)
             if mirrored is None:
                 continue
-            apart = all(reader.view.form != result.view.form for reader in behind)
-            if apart and before(source, chosen[source]) + (form != chosen[result]) <= before(source, mirrored):
+            always_reshaped = all(reader.view.form != result.view.form for reader in behind)
+            if always_reshaped and before(source, chosen[source]) + (form != chosen[result]) <= before(
+                source, mirrored
+            ):
                 continue
-            for port, taken in ((result, form), (source, mirrored)):
-                held = there[port.view.root]
-                held[chosen[port]] -= 1
-                held[taken] += 1
-                chosen[port] = taken
+            for port, new_form in ((result, form), (source, mirrored)):
+                counts = there[port.view.root]
+                counts[chosen[port]] -= 1
+                counts[new_form] += 1
+                chosen[port] = new_form
 
 
 def _stay_as_made(sites: Sites, chosen: Forms) -> None:
@@ -425,14 +432,18 @@ def _stay_as_made(sites: Sites, chosen: Forms) -> None:
         for port in site.free_ports():
             if port.view.root in still:
                 ends.setdefault(port.view.root, []).append((site, port))
-    for found in ends.values():
-        made = [end for end in found if end[1].output]
-        read = [end for end in found if not end[1].output]
-        wanted = {chosen[port] for _, port in read}
-        if len(wanted) == 1 and len(made) == 1 and _carry_over(*made[0], next(iter(wanted)), chosen):
+    for ends_of_root in ends.values():
+        producers = [end for end in ends_of_root if end[1].output]
+        read = [end for end in ends_of_root if not end[1].output]
+        reader_forms = {chosen[port] for _, port in read}
+        if (
+            len(reader_forms) == 1
+            and len(producers) == 1
+            and _carry_over(*producers[0], next(iter(reader_forms)), chosen)
+        ):
             continue
-        for site, port in read if made else ():
-            _carry_over(site, port, chosen[made[0][1]], chosen)
+        for site, port in read if producers else ():
+            _carry_over(site, port, chosen[producers[0][1]], chosen)
 
 
 def _carry_over(site: Site, port: Port, form: Form, chosen: Forms) -> bool:
@@ -440,26 +451,30 @@ def _carry_over(site: Site, port: Port, form: Form, chosen: Forms) -> bool:
     if form == chosen[port]:
         return True
     free = site.free_ports()
-    taken = [_mirrored(form, port, other) for other in free]
-    kept = site.kind != "node" or site.signature.changes is not unchanged or order_of(form) != order_of(chosen[port])
-    if kept or any(
-        found is None or order_of(found) != order_of(chosen[o]) for found, o in zip(taken, free, strict=True)
+    new_forms = [_mirrored(form, port, other) for other in free]
+    must_stay = (
+        site.kind != "node" or site.signature.changes is not unchanged or order_of(form) != order_of(chosen[port])
+    )
+    if must_stay or any(
+        new_form is None or order_of(new_form) != order_of(chosen[o])
+        for new_form, o in zip(new_forms, free, strict=True)
     ):
         return False
-    chosen.update((other, found) for other, found in zip(free, taken, strict=True) if found is not None)
+    chosen.update((other, new_form) for other, new_form in zip(free, new_forms, strict=True) if new_form is not None)
     return True
 
 
 def _mirrored(form: Form, port: Port, other: Port) -> Form | None:
-    """The same dimensions of another operand, whose factors of an axis may be others; None where one would be cut.
+    """Return the same dimensions of another operand, whose factors of an axis may be others; None where one would be
+    cut.
 
     None, too, where only one of the two has a factor: a file may state an extent of 1 for what its operator gives
     another.
     """
-    here, there = ({factor for factor, held in each.factors.items() if held} for each in (port, other))
+    here, there = ({factor for factor, leaves in each.factors.items() if leaves} for each in (port, other))
     if here != there:
         return None
-    owner = {leaf: factor for factor, held in port.factors.items() for leaf in held}
+    owner = {leaf: factor for factor, leaves in port.factors.items() for leaf in leaves}
     dims = []
     for dim in form:
         factors = list(dict.fromkeys(owner[leaf] for leaf in dim))
@@ -471,7 +486,7 @@ def _mirrored(form: Form, port: Port, other: Port) -> Form | None:
 
 def _by_root(ports: Iterable[Port]) -> dict[Root, list[Port]]:
     """Root -> the operands that are views of it."""
-    found: dict[Root, list[Port]] = {}
+    ports_by_root: dict[Root, list[Port]] = {}
     for port in ports:
-        found.setdefault(port.view.root, []).append(port)
-    return found
+        ports_by_root.setdefault(port.view.root, []).append(port)
+    return ports_by_root

@@ -28,12 +28,12 @@ def apart(
     """Give each reader of what is dequantized a node of its own, in place."""
     nodes = list(all_nodes(model.graph))
     views = [node for node in nodes if is_copied(node)]
-    found = []
+    dequantizers = []
     for node in filter(may_repeat, nodes):  # where what is read has no more bytes than what is given
-        read, given = node.inputs[0].dtype if node.inputs[0] is not None else None, node.outputs[0].dtype
-        if read is not None and given is not None and read.bitwidth <= given.bitwidth:
-            found.append(node)
-    if not any(_others(node.outputs[0]) for node in (*views, *found)):
+        read, written = node.inputs[0].dtype if node.inputs[0] is not None else None, node.outputs[0].dtype
+        if read is not None and written is not None and read.bitwidth <= written.bitwidth:
+            dequantizers.append(node)
+    if not any(_others(node.outputs[0]) for node in (*views, *dequantizers)):
         return ()
     values = [*model.graph.inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs)]
     names = Names({name for name in (*(v.name for v in values), *(node.name for node in nodes)) if name})
@@ -43,7 +43,7 @@ def apart(
 
     # The last view first, and all before what they read: a copy is one more reader of that. Merged the other way round.
     behind = [copies(node) for node in reversed(views)]
-    groups = [*map(copies, found), *reversed(behind)]
+    groups = [*map(copies, dequantizers), *reversed(behind)]
     return [group for group in groups if len(group) > 1]
 
 
@@ -87,12 +87,12 @@ def is_divided_view(node: ir.Node) -> bool:
         return True
     shapes = [value.shape for value in (node.inputs[0], node.outputs[0]) if value is not None]
     sides = [shape.numpy() for shape in shapes if shape is not None and shape.is_static()]
-    found = segments(*sides) if len(sides) == 2 else None
-    return found is not None and not any(segment.is_barrier for segment in found)
+    parts = segments(*sides) if len(sides) == 2 else None
+    return parts is not None and not any(segment.is_barrier for segment in parts)
 
 
 def _others(value: ir.Value) -> list[tuple[ir.Node, list[int]]]:
-    """Who reads a value, and as which operands, but for the first that does or gives it."""
+    """Return the readers of a value, each with its operands' slots, but for the first that reads or gives it."""
     slots: dict[ir.Node, list[int]] = {}
     for use in value.uses():
         slots.setdefault(use.node, []).append(use.idx)
@@ -103,22 +103,22 @@ def _others(value: ir.Value) -> list[tuple[ir.Node, list[int]]]:
 def _copy(node: ir.Node, reader: ir.Node, slots: Sequence[int], names: Names) -> ir.Node:
     assert node.graph is not None
     value = node.outputs[0]
-    given = ir.Value(name=value.name, type=value.type, shape=value.shape)
-    given.metadata_props.update(value.metadata_props)
-    holds_itself(given)
-    stands_for(given, value)
-    given.name = names.unique(value.name or "")
+    output = ir.Value(name=value.name, type=value.type, shape=value.shape)
+    output.metadata_props.update(value.metadata_props)
+    holds_itself(output)
+    stands_for(output, value)
+    output.name = names.unique(value.name or "")
     copy = ir.Node(
         node.domain,
         node.op_type,
         node.inputs,
         [ir.Attr(each.name, each.type, each.value) for each in node.attributes.values()],
-        outputs=[given],
+        outputs=[output],
         name=names.unique(node.name) if node.name else None,
         version=node.version,
     )
     copied(copy, node)
     node.graph.insert_after(node, copy)
     for slot in slots:
-        reader.replace_input_with(slot, given)
+        reader.replace_input_with(slot, output)
     return copy

@@ -35,26 +35,26 @@ def add_function(
 ) -> None:
     """See to it that the function that a node calls is in the model."""
     model.opset_imports.setdefault(node.domain, 1)
-    given, exact = len(node.outputs), _is_exact(model, node, variant)
+    output_count, exact = len(node.outputs), _is_exact(model, node, variant)
     for number in count():
         node.overload = f"overload_{number}" if number else ""
         known = model.functions.get(node.op_identifier())
-        if known is None or len(known.outputs) == given:
+        if known is None or len(known.outputs) == output_count:
             break
-        if not exact and (len(known.outputs) > given or not known.meta.get(EXACT, True)):
+        if not exact and (len(known.outputs) > output_count or not known.meta.get(EXACT, True)):
             break
     if node.overload:
         model.ir_version = max(model.ir_version, OVERLOADS)
-    if known is None or len(known.inputs) < len(node.inputs) or len(known.outputs) < given:
-        model.functions[node.op_identifier()] = made = _function(model, node, variant)
-        made.meta[EXACT] = exact
+    if known is None or len(known.inputs) < len(node.inputs) or len(known.outputs) < output_count:
+        model.functions[node.op_identifier()] = function = _function(model, node, variant)
+        function.meta[EXACT] = exact
     elif exact:
         known.meta[EXACT] = True
 
 
 def _is_exact(model: ir.Model, node: ir.Node, variant: Variant) -> bool:
-    """Whether the standard has a node like this with no more outputs than it gives: a BatchNormalization, which gives
-    one, or three in training. A function for such a node is for no other.
+    """Tell whether the standard has a node like this with no more outputs than it gives: a BatchNormalization, which
+    gives one, or three in training. A function for such a node is for no other.
     """
     try:
         schema, operator = _schema(model, variant)
@@ -78,7 +78,7 @@ def _is_exact(model: ir.Model, node: ir.Node, variant: Variant) -> bool:
 
 
 def _schema(model: ir.Model, variant: Variant) -> tuple[onnx.defs.OpSchema, str]:
-    """What the standard says of the operator in a function, and its name."""
+    """Return the standard's schema of the operator in a function, and its name."""
     assert variant.written is not None
     assert variant.written.body is not None
     operator = variant.written.body.written
@@ -147,8 +147,8 @@ class _Body:
 
     def add(self, op_type: str, inputs: Sequence[ir.Value | None], name: str, **attributes: Sequence[int]) -> ir.Value:
         output = ir.Value(name=name)
-        given = [ir.convenience.convert_attribute(key, tuple(value)) for key, value in attributes.items()]
-        self.nodes.append(ir.Node("", op_type, inputs, given, outputs=[output], name=f"{name}/{op_type}"))
+        attribute_list = [ir.convenience.convert_attribute(key, tuple(value)) for key, value in attributes.items()]
+        self.nodes.append(ir.Node("", op_type, inputs, attribute_list, outputs=[output], name=f"{name}/{op_type}"))
         return output
 
     def constant(self, name: str, items: Sequence[int]) -> ir.Value:
@@ -164,27 +164,27 @@ class _Body:
 
     def to_standard(self, value: ir.Value, stored: Letters, standard: Letters) -> ir.Value:
         """Tiles joined to their axes, one by one, each at the end; then the standard's order."""
-        stem, held = value.name, list(stored)
+        stem, axes = value.name, list(stored)
         for letter in dict.fromkeys(part.letter for part in map(part_of, stored) if part.tile):
-            parts = [token for token in held if part_of(token).letter == letter]
-            rest = [token for token in held if token not in parts]
+            parts = [token for token in axes if part_of(token).letter == letter]
+            rest = [token for token in axes if token not in parts]
             parts.sort(key=lambda token: part_of(token).inner)
-            value = self.transposed(value, held, [*rest, *parts], f"{stem}_{letter}_parts")
+            value = self.transposed(value, axes, [*rest, *parts], f"{stem}_{letter}_parts")
             shape = self.constant(f"{stem}_{letter}_joined_shape", [*[0] * len(rest), -1])
             value = self.add("Reshape", [value, shape], f"{stem}_{letter}_joined")
-            held = [*rest, letter]
-        return self.transposed(value, held, standard, f"{stem}_standard")
+            axes = [*rest, letter]
+        return self.transposed(value, axes, standard, f"{stem}_standard")
 
     def from_standard(self, value: ir.Value, standard: Letters, stored: Letters, name: str) -> ir.Value:
         """The standard's order, with axes in tiles split, one by one, each at the end; then the stored order."""
-        held = list(standard)
+        axes = list(standard)
         for letter, tile in dict.fromkeys((p.letter, p.tile) for p in map(part_of, stored) if p.tile):
-            rest = [token for token in held if token != letter]
-            value = self.transposed(value, held, [*rest, letter], f"{name}_{letter}_last")
+            rest = [token for token in axes if token != letter]
+            value = self.transposed(value, axes, [*rest, letter], f"{name}_{letter}_last")
             shape = self.constant(f"{name}_{letter}_split_shape", [*[0] * len(rest), -1, tile])
             value = self.add("Reshape", [value, shape], f"{name}_{letter}_split")
-            held = [*rest, f"{letter}/{tile}", f"{letter}%{tile}"]
-        return self.transposed(value, held, stored, name)
+            axes = [*rest, f"{letter}/{tile}", f"{letter}%{tile}"]
+        return self.transposed(value, axes, stored, name)
 
 
 def _function(model: ir.Model, node: ir.Node, variant: Variant) -> ir.Function:
@@ -201,16 +201,16 @@ def _function(model: ir.Model, node: ir.Node, variant: Variant) -> ir.Function:
     for slot, value in enumerate(inputs):
         stored, plain = variant.inputs[slot], standard.inputs[slot]
         read.append(value if stored is None or plain is None else body.to_standard(value, stored, plain))
-    given = [ir.Value(name=f"{_formal(schema.outputs, slot)}_standard") for slot in range(len(node.outputs))]
+    results = [ir.Value(name=f"{_formal(schema.outputs, slot)}_standard") for slot in range(len(node.outputs))]
     types = {
         name: ir.AttributeType[str(attribute.type).rpartition(".")[2]] for name, attribute in schema.attributes.items()
     }
     attributes = [ir.RefAttr(name, name, types[name]) for name in sorted(types)]
     body.nodes.append(
-        ir.Node(operator.domain, operator.op_type, read, attributes, outputs=given, name=operator.op_type)
+        ir.Node(operator.domain, operator.op_type, read, attributes, outputs=results, name=operator.op_type)
     )
     outputs = []
-    for slot, value in enumerate(given):
+    for slot, value in enumerate(results):
         stored, plain = variant.outputs[slot], standard.outputs[slot]
         name = _formal(schema.outputs, slot)
         outputs.append(value if stored is None or plain is None else body.from_standard(value, plain, stored, name))
@@ -224,16 +224,16 @@ def _formal(parameters: Sequence[onnx.defs.OpSchema.FormalParameter], slot: int)
     return parameters[min(slot, len(parameters) - 1)].name + (f"_{slot}" if slot >= len(parameters) else "")
 
 
-def in_body(standard: Variant, held: Placement) -> Placement:
-    """Where the axes lie for the operator in a function's body, which is in the standard's order."""
+def in_body(standard: Variant, stored: Placement) -> Placement:
+    """Return where the axes lie for the operator in a function's body, which is in the standard's order."""
 
-    def operands(given: Sequence[Letters | None], dims: Sequence[Dims | None]) -> tuple[Dims | None, ...]:
-        found: list[Dims | None] = []
-        for letters, parts in zip(given, dims, strict=True):
+    def operands(letters_by_slot: Sequence[Letters | None], dims: Sequence[Dims | None]) -> tuple[Dims | None, ...]:
+        dims_of_operands: list[Dims | None] = []
+        for letters, parts in zip(letters_by_slot, dims, strict=True):
             extents = dict.fromkeys(letters or (), Extent(1))
             for letter, extent in parts or ():
                 extents[letter] = extents[letter] * extent  # an axis in tiles lies in two dimensions
-            found.append(None if letters is None else tuple(extents.items()))
-        return tuple(found)
+            dims_of_operands.append(None if letters is None else tuple(extents.items()))
+        return tuple(dims_of_operands)
 
-    return Placement(operands(standard.inputs, held.inputs), operands(standard.outputs, held.outputs))
+    return Placement(operands(standard.inputs, stored.inputs), operands(standard.outputs, stored.outputs))

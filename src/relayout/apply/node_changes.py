@@ -17,13 +17,13 @@ from relayout.rules import Attribute, Changes, Step
 
 def operands_of_step(
     step: Step,
-    found: Mapping[int | str, ir.Value | None],
+    value_of: Mapping[int | str, ir.Value | None],
     constant: Callable[[str, NDArray[Any]], ir.Value],
     stem: str | None,
 ) -> list[ir.Value | None]:
-    """Return what a step reads of the operands of its node and of steps before it, `found`; names begin with `stem`."""
+    """Return what a step reads of its node and of steps before it, by `value_of`; names begin with `stem`."""
     return [
-        found[each] if isinstance(each, int | str) else constant(f"{stem}/{step.name}", each) for each in step.inputs
+        value_of[each] if isinstance(each, int | str) else constant(f"{stem}/{step.name}", each) for each in step.inputs
     ]
 
 
@@ -34,24 +34,26 @@ def place_inside(
     sites: Sites,  # the source graph
     nodes: dict[ir.Graph, list[ir.Node]],  # graph -> the nodes of the result; graphs come before those inside of them
     conversions: Mapping[ir.Node, Root],  # node that brings a value into another form -> that value
-    given: Container[ir.Value],  # the values that graphs give: they stay
+    graph_inputs: Container[ir.Value],  # the values that graphs give: they stay
 ) -> None:
     """Move conversions into the one body that reads what they give, in place, as far in as that goes."""
-    owner = {node: graph for graph, held in nodes.items() for node in held}
+    owner = {node: graph for graph, members in nodes.items() for node in members}
     for graph in list(nodes):
-        kept: list[ir.Node] = []
+        staying: list[ir.Node] = []
         for node in reversed(nodes[graph]):
             bodies: set[ir.Graph | None] = set()  # right in its graph, in which its readers are
             for use in (use for value in node.outputs for use in value.uses()) if node in conversions else ():
                 *_, outermost = (None, *entered(sites.inners, owner.get(use.node), graph))
                 bodies.add(outermost)
-            body = bodies.pop() if len(bodies) == 1 and not any(value in given for value in node.outputs) else None
+            body = (
+                bodies.pop() if len(bodies) == 1 and not any(value in graph_inputs for value in node.outputs) else None
+            )
             if body is None or not _may_enter(sites, body, node, conversions):
-                kept.append(node)
+                staying.append(node)
             else:
                 nodes[body].insert(0, node)
                 owner[node] = body
-        nodes[graph] = kept[::-1]
+        nodes[graph] = staying[::-1]
 
 
 def _may_enter(sites: Sites, body: ir.Graph, node: ir.Node, conversions: Mapping[ir.Node, Root]) -> bool:
@@ -68,8 +70,8 @@ def _may_enter(sites: Sites, body: ir.Graph, node: ir.Node, conversions: Mapping
 
 def arrange(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
     """Let a graph have these nodes, in this order, in place. What stays where it is is not touched: that is most."""
-    kept = set(nodes)
-    graph.remove([node for node in graph if node not in kept])
+    staying = set(nodes)
+    graph.remove([node for node in graph if node not in staying])
     place = {node: number for number, node in enumerate(graph)}
     last, before, coming = -1, None, list[ir.Node]()
     for node in nodes:
@@ -170,10 +172,10 @@ class NodeChanges:
         result.name, result.type, result.shape = stem, kind, shape
         return result
 
-    def _small(self, graph: ir.Graph, op_type: str, inputs: Sequence[ir.Value], name: str, **given: int) -> ir.Value:
+    def _small(self, graph: ir.Graph, op_type: str, inputs: Sequence[ir.Value], name: str, **integers: int) -> ir.Value:
         """Return the result of a new node on a few integers."""
         output = ir.Value(name=self.storage.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
-        attributes = [ir.AttrInt64(key, number) for key, number in given.items()]
+        attributes = [ir.AttrInt64(key, number) for key, number in integers.items()]
         named = self.storage.names.unique(f"{name}/{op_type}")
         self.storage.nodes[graph].append(ir.Node("", op_type, inputs, attributes, outputs=[output], name=named))
         return output

@@ -87,21 +87,23 @@ def rename(
     Raises:
         NamesError: an old name is unknown or lies inside a subgraph, or a new one is taken.
     """
-    wanted: dict[ir.Value, str] = {}
+    new_names: dict[ir.Value, str] = {}
     for old, new in names.items():
         for value, name in _named(model, old, new):
-            if wanted.setdefault(value, name) != name:
-                raise NamesError(f"--rename {old}={new}: the value is given two new names, {wanted[value]!r} also")
-    _refuse_taken(model, wanted)
-    before = {value: value.name or "" for value in wanted}
-    for number, value in enumerate(wanted):  # away first: a new name may be the old one of another
+            if new_names.setdefault(value, name) != name:
+                raise NamesError(f"--rename {old}={new}: the value is given two new names, {new_names[value]!r} also")
+    _refuse_taken(model, new_names)
+    before = {value: value.name or "" for value in new_names}
+    for number, value in enumerate(new_names):  # away first: a new name may be the old one of another
         value.name = f"{before[value]}\0{number}"
-    for value, name in wanted.items():
-        held = Holds.load(value.metadata_props.get(Holds.KEY, "[]"))
-        if TENSOR not in value.metadata_props and before[value] not in {item.name for item in held}:
+    for value, name in new_names.items():
+        source_values = Holds.load(value.metadata_props.get(Holds.KEY, "[]"))
+        if TENSOR not in value.metadata_props and before[value] not in {item.name for item in source_values}:
             value.metadata_props[TENSOR] = before[value]
         known = Normalization.load(value.metadata_props.get(NORMALIZE, ""))
-        if known is not None and known.of not in {item.name for item in held}:  # its axes are those of the value
+        if known is not None and known.of not in {
+            item.name for item in source_values
+        }:  # its axes are those of the value
             value.metadata_props[NORMALIZE] = known._replace(of=name).dump()
         value.name = name
         value.meta[RENAMED] = True
@@ -112,20 +114,22 @@ def _named(model: ir.Model, old: str, new: str) -> Iterator[tuple[ir.Value, str]
     if not new:
         raise NamesError(f"--rename {old}=: the new name is empty")
     values = list(_values(model.graph))
-    found = [value for value in values if value.name == old]
-    found = found or [value for value in values if value.metadata_props.get(TENSOR) == old]
-    if found:
-        yield found[0], new
-    holders = [(value, item) for value in values for item in _held(value) if item.name == old and value not in found]
+    holding_values = [value for value in values if value.name == old]
+    holding_values = holding_values or [value for value in values if value.metadata_props.get(TENSOR) == old]
+    if holding_values:
+        yield holding_values[0], new
+    holders = [
+        (value, item) for value in values for item in _held(value) if item.name == old and value not in holding_values
+    ]
     for value, item in holders:
         # `x__nchw` was made for x alone; another value may hold several of the source's, and the first that does is it.
         stem, mark, order = (value.name or "").partition(f"{old}__")
         if not stem and mark:
             yield value, f"{new}__{order}"
-        elif not found:
+        elif not holding_values:
             yield value, new if _as_it_is(value, item) else f"{new}__{TAGS.get(item.perm, 'stored')}"
-        found.append(value)
-    if not found:
+        holding_values.append(value)
+    if not holding_values:
         raise NamesError(f"--rename {old}={new}: {_why_not(model, old)}")
 
 
@@ -140,14 +144,14 @@ def _why_not(model: ir.Model, old: str) -> str:
     return f"the result has no value of that name{nearest(old, names)}"
 
 
-def _refuse_taken(model: ir.Model, wanted: Mapping[ir.Value, str]) -> None:
-    twice = [name for name, count in Counter(wanted.values()).items() if count > 1]
+def _refuse_taken(model: ir.Model, new_names: Mapping[ir.Value, str]) -> None:
+    twice = [name for name, count in Counter(new_names.values()).items() if count > 1]
     if twice:
         raise NamesError(f"--rename gives two values the name {twice[0]!r}")
     graphs = dict.fromkeys((model.graph, *model.graph.subgraphs()))
-    kept = {value.name for graph in graphs for value in _values(graph) if value not in wanted}
-    for value, name in wanted.items():
-        if name in kept:
+    other_names = {value.name for graph in graphs for value in _values(graph) if value not in new_names}
+    for value, name in new_names.items():
+        if name in other_names:
             raise NamesError(f"--rename {value.name}={name}: another value has that name")
 
 
@@ -174,8 +178,10 @@ def origins(sites: Sites, root: Root) -> Origins:
     own: dict[str, Form] = {}
     for value in sites.originals.get(root, []):
         form = sites.views[value].form
-        if value.metadata_props and (held := held_by(value)):
-            earlier = {each.name: found for each in held if (found := _form(root, form, each)) is not None} | earlier
+        if value.metadata_props and (source_values := held_by(value)):
+            earlier = {
+                each.name: source_form for each in source_values if (source_form := _form(root, form, each)) is not None
+            } | earlier
         if value.name and not (value.metadata_props and is_made(value)):
             own[value.name] = form
     if not earlier:
@@ -185,7 +191,7 @@ def origins(sites: Sites, root: Root) -> Origins:
 
 
 def held_by(value: ir.Value) -> list[Holds]:
-    """What the metadata of an earlier conversion says that a value holds."""
+    """Return the source's values that a value holds, by the metadata of an earlier conversion."""
     text = value.metadata_props.get(Holds.KEY)
     if text is None:
         return []
@@ -198,24 +204,26 @@ def held_by(value: ir.Value) -> list[Holds]:
 def holds_itself(value: ir.Value) -> None:
     """Say in a value's metadata that it holds what it is called now, whatever it is called later."""
     if value.shape is not None:
-        held = Holds.as_is(value.name or "", value.shape)
-        value.metadata_props[Holds.KEY] = Holds.dump([held, *held_by(value)])
+        itself = Holds.as_is(value.name or "", value.shape)
+        value.metadata_props[Holds.KEY] = Holds.dump([itself, *held_by(value)])
 
 
-def _form(root: Root, stored: Form, held: Holds) -> Form | None:
+def _form(root: Root, stored: Form, source_value: Holds) -> Form | None:
     """The form, in a root's factors, of the value that `stored` holds; None where its factors are others."""
-    if len(held.factors) != len(held.perm) or max(held.perm, default=-1) >= len(held.factors):
+    if len(source_value.factors) != len(source_value.perm) or max(source_value.perm, default=-1) >= len(
+        source_value.factors
+    ):
         return None
     order = list(order_of(stored))
     groups: list[tuple[int, ...]] = []
-    for position in held.perm:
-        group = _taken(root, order, held.factors[position])
+    for position in source_value.perm:
+        group = _taken(root, order, source_value.factors[position])
         if group is None:
             return None
         groups.append(group)
-    logical = [factor for position in inverse(held.perm) for factor in groups[position]]
+    logical = [factor for position in inverse(source_value.perm) for factor in groups[position]]
     dims: list[tuple[int, ...]] = []
-    for extent in held.shape:
+    for extent in source_value.shape:
         dim = _taken(root, logical, extent)
         if dim is None:
             return None
@@ -227,9 +235,9 @@ def _taken(root: Root, order: list[int], extent: int) -> tuple[int, ...] | None:
     """The factors at the front of `order` whose product is `extent` (-1: one dynamic factor); they are taken off."""
     if extent == -1:
         return (order.pop(0),) if order and not root.extents[order[0]].is_static else None
-    taken: list[int] = []
+    front: list[int] = []
     size = 1
     while size < extent and order and root.extents[order[0]].is_static:
         size *= root.extents[order[0]].number
-        taken.append(order.pop(0))
-    return tuple(taken) if size == extent else None
+        front.append(order.pop(0))
+    return tuple(front) if size == extent else None

@@ -61,8 +61,8 @@ class Annotations:
                 spare = graph.initializers.get(name)
                 if spare is not None and not (spare.uses() or spare.is_graph_input() or spare.is_graph_output()):
                     del graph.initializers[name]
-        left = []
+        unsaid = []
         for root, said in self._said.items():
-            kept = [value.meta.get(KEY) for value in self._holding[root] if value in values]
-            left += [name for name, annotation in said.items() if annotation not in kept]
-        return left
+            annotations = [value.meta.get(KEY) for value in self._holding[root] if value in values]
+            unsaid += [name for name, annotation in said.items() if annotation not in annotations]
+        return unsaid

@@ -71,9 +71,9 @@ def relaid(root: Root, form: Form) -> ir.LazyTensor:
         array = np.ascontiguousarray(strided().reshape(shape))
         return ir.Tensor(array, dtype=tensor.dtype, shape=ir.Shape(shape))
 
-    made = Relaid(evaluated, tensor.dtype, ir.Shape(shape))
-    made.strided = strided
-    return made
+    stored_tensor = Relaid(evaluated, tensor.dtype, ir.Shape(shape))
+    stored_tensor.strided = strided
+    return stored_tensor
 
 
 # Integers between quantized units that are moved: in a unit of their own, as runtimes look for it.
@@ -84,18 +84,18 @@ PARAMETERS = 3  # operands of a QuantizeLinear that says its zero point
 
 def quantizers(sites: Sites) -> dict[Root, ir.Node]:
     """Integers between quantized units, of one scale and zero point -> the QuantizeLinear that gives them."""
-    made: dict[Root, ir.Node] = {}
+    quantizer_of: dict[Root, ir.Node] = {}
     for site in sites.sites:
         if site.signature.with_maker and site.node is not None and len(site.node.inputs) == PARAMETERS:
             root = next(port.view.root for port in site.ports if port.output)
             kinds = {None if value is None else value.dtype for value in site.node.inputs[:2]}
             if root.value.dtype in BYTES and kinds == {ir.DataType.FLOAT} and site.node.inputs[2] is not None:
-                made[root] = site.node
-    for site in sites.sites if made else ():
+                quantizer_of[root] = site.node
+    for site in sites.sites if quantizer_of else ():
         for port in site.ports:
             if not port.output and not site.signature.with_reader:
-                made.pop(port.view.root, None)
-    return made
+                quantizer_of.pop(port.view.root, None)
+    return quantizer_of
 
 
 def transposed(
@@ -110,8 +110,8 @@ def transposed(
     if sorted(filter(None, source)) == sorted(filter(None, target)):
         # Only size-1 dimensions differ: they stay in front while the others are brought into order, if nowhere else.
         leading = (*(dim for dim in source if not dim), *filter(None, target))
-        found = [leading, *_ordered(source, target)]
-        return source, next((far for far in found if _moves_one(source, far)), leading)
+        far_forms = [leading, *_ordered(source, target)]
+        return source, next((far for far in far_forms if _moves_one(source, far)), leading)
     coarse = _common(source, target, bounded=bounded)
     before, after = (tuple(coarse[f] for f in order_of(form) if f in coarse) for form in (source, target))
     if bounded:
@@ -134,7 +134,7 @@ def nearest_form(
     Where axes are open there may be a nearer one (see `nearest_order`).
     """
     there = {order_of(form): form for form in forms}
-    ends = [(order_of(read), order_of(given)) for read, given in own]
+    ends = [(order_of(read), order_of(view)) for read, view in own]
     return there[nearest_order(list(there), order_of(target), extents, ends)]
 
 
@@ -155,11 +155,11 @@ def _ordered(form: Form, other: Form) -> list[Form]:
             groups.append(ones)
             ones = ()
     front, first = groups[0][:-1], groups[0][-1:]
-    found = []
-    for leading, held in (((), groups), (front, [first, *groups[1:]])):
-        held = sorted(held, key=lambda group: place[group[-1][0]])
-        found.append((*leading, *chain.from_iterable(held), *ones))
-    return found
+    ordered_forms = []
+    for leading, moving in (((), groups), (front, [first, *groups[1:]])):
+        moving = sorted(moving, key=lambda group: place[group[-1][0]])
+        ordered_forms.append((*leading, *chain.from_iterable(moving), *ones))
+    return ordered_forms
 
 
 def _moves_one(source: Form, target: Form) -> bool:

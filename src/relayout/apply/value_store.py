@@ -47,28 +47,28 @@ class RunTimeShapes:
         that stays where it is is a 0.
         """
         stem = f"{root.value.name}__{tag(root, target)}"
-        held, parts = self.storage.stored[root, source], list[Any]()
+        source_value, parts = self.storage.stored[root, source], list[Any]()
         for place, (dim, extent) in enumerate(zip(target, root.shape(target), strict=True)):
-            axes = tuple([axis for axis, found in enumerate(source) if found and set(found) <= set(dim)])
+            axes = tuple([axis for axis, factors in enumerate(source) if factors and set(factors) <= set(dim)])
             if extent.is_static:
                 parts.append(extent.number)
             elif place < len(source) and source[place] == dim:
                 parts.append(0)
             elif tuple(index for axis in axes for index in source[axis]) != dim:
-                left = -1 not in parts and not self._is_measurable(root, extent)
-                parts.append(-1 if left else self._measured(root, stem, extent))
+                is_rest = -1 not in parts and not self._is_measurable(root, extent)
+                parts.append(-1 if is_rest else self._measured(root, stem, extent))
             elif len(axes) == 1:
                 parts.append(axes)
             else:
-                taken = self._extents(root, stem, held, axes)
-                parts.append(self.storage.compute(root, f"{stem}/product", "ReduceProd", [taken]))
+                extents = self._extents(root, stem, source_value, axes)
+                parts.append(self.storage.compute(root, f"{stem}/product", "ReduceProd", [extents]))
         pieces: list[ir.Value] = []
         for kind, group in groupby(parts, type):
             alike = list(group)
             if kind is int:
                 pieces.append(self.storage.constant(f"{stem}/extents", np.array(alike, np.int64)))
             elif kind is tuple:
-                pieces.append(self._extents(root, stem, held, [axis for (axis,) in alike]))
+                pieces.append(self._extents(root, stem, source_value, [axis for (axis,) in alike]))
             else:
                 pieces += alike
         if len(pieces) == 1:
@@ -81,9 +81,9 @@ class RunTimeShapes:
         if self.storage.version >= SHAPE_HAS_ENDS and list(axes) == list(range(first, first + len(axes))):
             ends = [ir.AttrInt64("start", first), ir.AttrInt64("end", first + len(axes))]
             return self.storage.compute(root, name, "Shape", [value], ends)
-        wanted = self.storage.constant(f"{stem}/axes", np.array(axes, np.int64))
+        indices = self.storage.constant(f"{stem}/axes", np.array(axes, np.int64))
         return self.storage.compute(
-            root, f"{stem}/taken", "Gather", [self.storage.compute(root, name, "Shape", [value]), wanted]
+            root, f"{stem}/taken", "Gather", [self.storage.compute(root, name, "Shape", [value]), indices]
         )
 
     def _measured(self, root: Root, stem: str, extent: Extent) -> ir.Value:
@@ -93,11 +93,11 @@ class RunTimeShapes:
         )
         for symbol in extent.symbols:
             value, axis, times = self._having(root, Extent(1, (symbol,)))
-            taken = self._extents(root, stem, value, [axis])
+            extents = self._extents(root, stem, value, [axis])
             if times > 1:
                 divisor = self.storage.constant(f"{stem}/times", np.array([times], np.int64))
-                taken = self.storage.compute(root, f"{stem}/quotient", "Div", [taken, divisor])
-            factors.append(taken)
+                extents = self.storage.compute(root, f"{stem}/quotient", "Div", [extents, divisor])
+            factors.append(extents)
         if len(factors) == 1:
             return factors[0]
         joined = self.storage.compute(root, f"{stem}/factors", "Concat", factors, [ir.AttrInt64("axis", 0)])
@@ -121,8 +121,8 @@ class RunTimeShapes:
         several: tuple[ir.Value, int, int] | None = None
         for (other, form), value in self.storage.stored.items():
             if not other.constant and other.graph in (root.graph, self.storage.sites.graph):
-                for axis, found in enumerate(other.shape(form)):
-                    times = found.divide(extent)
+                for axis, own_extent in enumerate(other.shape(form)):
+                    times = own_extent.divide(extent)
                     if times is not None and times.is_one:
                         return value, axis, 1
                     if times is not None and times.is_static and several is None:
@@ -193,9 +193,9 @@ class Storage:
 
     def get(self, root: Root, form: Form) -> ir.Value:
         """The value that holds `root` in `form`, made from what is there."""
-        found = self.stored.get((root, form))
-        if found is not None:
-            return found
+        value = self.stored.get((root, form))
+        if value is not None:
+            return value
         if root.constant:
             self.put(root, form, self._constant(root, form))
         else:
@@ -241,7 +241,7 @@ class Storage:
         if self.blocks is not None and self._reorder(root, form, self.blocks):
             return
         permuting = self.sites.permuting
-        own = [(read.form, given.form) for node, read, given in self.viewing.get(root, ()) if node in permuting]
+        own = [(read.form, view.form) for node, read, view in self.viewing.get(root, ()) if node in permuting]
         for before in () if self.sites.inners else self.turns.before(root, form, own, self.given[root]):
             self.get(root, before)
         source = self.given[root][0] if self.sites.inners else nearest_form(self.given[root], form, root.extents, own)
@@ -281,8 +281,8 @@ class Storage:
         **attributes: int,
     ) -> None:
         assert self.blocks is not None
-        given = [ir.AttrInt64(name, value) for name, value in attributes.items()]
-        node = self._emit(op_type, [read], root, form, given, self.blocks.domain)
+        attribute_list = [ir.AttrInt64(name, value) for name, value in attributes.items()]
+        node = self._emit(op_type, [read], root, form, attribute_list, self.blocks.domain)
         node.meta[JOINED] = joined
         self.sites.graph.opset_imports.setdefault(self.blocks.domain, 1)
 
@@ -293,10 +293,10 @@ class Storage:
         """
         for node, before, after in self.viewing.get(root, ()):
             value = node.outputs[0]
-            taken = value.name in self.names.taken and self.ends.get(value) != target
+            is_name_taken = value.name in self.names.taken and self.ends.get(value) != target
             if (node in self.sites.permuting) != permuting:
                 continue
-            if before.form != source or after.form != target or taken:
+            if before.form != source or after.form != target or is_name_taken:
                 continue
             others = [self.sites.views.get(other) for other in node.inputs[1:] if other is not None]
             if not all(view and (view.root.constant or view.root in self.given) for view in others):
@@ -309,7 +309,7 @@ class Storage:
                     node.replace_input_with(slot, self.get(view.root, view.form))
             if node.name in self.emitted:  # a model that was converted before has nodes that are named like ours
                 node.name = self._node_name(node.name)
-            self.names.taken.update(taken for taken in (name, node.name) if taken)
+            self.names.taken.update(is_name_taken for is_name_taken in (name, node.name) if is_name_taken)
             self.describe(value, root, target)
             value.shape = shape
             self._append(root, node)
@@ -450,8 +450,8 @@ class Storage:
         self.nodes[root.graph].append(node)
         self.conversions[node] = root
 
-    def _node_name(self, wanted: str) -> str:
-        name = self.names.unique(wanted)
+    def _node_name(self, stem: str) -> str:
+        name = self.names.unique(stem)
         self.emitted.add(name)
         return name
 
@@ -469,20 +469,20 @@ class Storage:
 
     def origins(self, root: Root) -> Origins:
         """The source's names of a root; to be asked before its values get others."""
-        found = self.sources.get(root)
-        if found is None:
-            found = self.sources[root] = origins(self.sites, root)
-        return found
+        known_origins = self.sources.get(root)
+        if known_origins is None:
+            known_origins = self.sources[root] = origins(self.sites, root)
+        return known_origins
 
     def tell(self, value: ir.Value, root: Root, form: Form) -> None:
         """Say in a stored value's metadata which of the source's values it holds, and how."""
         names, older = self.origins(root)
-        told = [(name, source) for name, source in names if not (name == value.name and source == form)]
-        held = [
+        renamed = [(name, source) for name, source in names if not (name == value.name and source == form)]
+        entries = [
             Holds(name, *root.space.of(entry_of_holds, (source, form), root.extents, source, form))
-            for name, source in (*told, *older)
+            for name, source in (*renamed, *older)
         ]
         value.metadata_props.pop(Holds.KEY, None)
-        if held:
-            value.metadata_props[Holds.KEY] = Holds.dump(held)
+        if entries:
+            value.metadata_props[Holds.KEY] = Holds.dump(entries)
         self.annotations.carry(value, root)

@@ -139,9 +139,9 @@ def _operands(node: ir.Node, members: set[ir.Node]) -> list[Quantization | None]
     operands: list[Quantization | None] = []
     for slot, value in enumerate(node.inputs):
         is_real = value is not None and value.dtype in FLOATS
-        found = _dequantized(value, members) if is_real else None
-        operands.append(found)
-        if is_real and found is None:
+        quantization = _dequantized(value, members) if is_real else None
+        operands.append(quantization)
+        if is_real and quantization is None:
             parameter = slot in FLOAT_PARAMETERS.get(node.op_type, ())
             if not parameter or not _is_constant(value):
                 return None
@@ -154,10 +154,10 @@ def _results(node: ir.Node, members: set[ir.Node]) -> list[Quantization]:
     for value in node.outputs:
         if not value.uses() and not value.is_graph_output():
             continue
-        found = _quantized(value, members)
-        if not found:
+        quantizers = _quantized(value, members)
+        if not quantizers:
             return []
-        results += found
+        results += quantizers
     return results
 
 

@@ -27,9 +27,9 @@ class Names:
     @staticmethod
     def of(model: ir.Model, *, nodes: bool = False) -> Names:
         """Return the names of all values of a model, those in bodies too, and of its nodes if asked for."""
-        taken = {value.name for graph in all_graphs(model.graph) for value in graph_values(graph)}
-        taken |= {node.name for node in all_nodes(model.graph)} if nodes else set()
-        return Names({name for name in taken if name})
+        names = {value.name for graph in all_graphs(model.graph) for value in graph_values(graph)}
+        names |= {node.name for node in all_nodes(model.graph)} if nodes else set()
+        return Names({name for name in names if name})
 
     def unique(self, name: str) -> str:
         """`name`, or `name_2` and so on where it is taken."""
@@ -50,13 +50,13 @@ STANDS_FOR = "relayout.stands_for"
 object that is asked has a store of its own from then on; metadata is there anyway.)"""
 
 
-def stands_for(made: ir.Value | ir.Node, what: ir.Value | ir.Node) -> None:
+def stands_for(replacement: ir.Value | ir.Node, what: ir.Value | ir.Node) -> None:
     """Say what of the source something is in the place of, before it gets another name."""
-    made.metadata_props[STANDS_FOR] = known_as(what) if isinstance(what, ir.Value) else label(what)
+    replacement.metadata_props[STANDS_FOR] = known_as(what) if isinstance(what, ir.Value) else label(what)
 
 
 def is_made(value: ir.Value) -> bool:
-    """Whether a value is in the place of one of the source, whose name is not its own."""
+    """Tell whether a value is in the place of one of the source, and has another name."""
     return STANDS_FOR in value.metadata_props
 
 
@@ -66,7 +66,7 @@ def known_as(value: ir.Value) -> str:
 
 
 def label(node: ir.Node) -> str:
-    """How reports call a node: by its name, by that of its first output, or by its operator."""
+    """Return a node's name in reports: its own, that of its first output, or its operator."""
     return node.metadata_props.get(STANDS_FOR) or node.name or known_as(node.outputs[0]) or node.op_type
 
 
@@ -80,7 +80,7 @@ def added(node: ir.Node) -> None:
 
 
 def is_added(node: ir.Node) -> bool:
-    """Whether the source has nothing of the kind there."""
+    """Tell whether the source has nothing of the kind there."""
     return ADDED in node.metadata_props
 
 

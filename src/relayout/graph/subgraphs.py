@@ -37,8 +37,8 @@ def graph_values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
     """The graphs in a node's attributes, in order."""
-    held = [each for each in node.attributes.data.values() if each.type is GRAPH or each.type is GRAPHS]
-    return [body for attribute in held for body in _held(attribute)]
+    graph_attributes = [each for each in node.attributes.data.values() if each.type is GRAPH or each.type is GRAPHS]
+    return [body for attribute in graph_attributes for body in _held(attribute)]
 
 
 def _held(attribute: ir.Attr) -> Sequence[ir.Graph]:
@@ -107,10 +107,10 @@ def become(
     attributes: Iterable[ir.Attr] = (),  # all that it has
 ) -> None:
     """Make another operator of a node, in place: the values that it gives stay, and its name."""
-    kept = list(attributes)
+    new_attributes = list(attributes)
     node.domain, node.op_type, node.version = domain, op_type, None
     node.attributes.clear()
-    for attribute in kept:
+    for attribute in new_attributes:
         node.attributes.add(attribute)
     node.resize_inputs(len(inputs))
     for slot, value in enumerate(inputs):

@@ -26,31 +26,31 @@ EXACT = 1 << 52  # costs up to which a solver of real numbers is exact
 TRIED = 32  # plans that are looked for, each the best in a run in which another one moves more than the source
 
 
-def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None = None) -> Plan:
-    """Return a plan that moves no more bytes than the source in any of several runs: `found`, if it does not.
+def no_more_at_run_time(sites: Sites, fewest: Plan, *, time_limit: float | None = None) -> Plan:
+    """Return a plan that moves no more bytes than the source in any of several runs: `fewest`, if it does not.
 
     Where no other plan is found, the source's own choice is taken, if it can be had. Else one is taken that may move
-    more where an extent is exactly 1; else `found` stays.
+    more where an extent is exactly 1; else `fewest` stays.
 
     Args:
-        sites: the graph, at the prices that `found` was made for.
-        found: the best plan where what is open counts as 1.
+        sites: the graph, at the prices that `fewest` was made for.
+        fewest: the best plan where what is open counts as 1.
         time_limit: seconds for the solver, each time.
     """
-    if not sites.is_open or not found.crossings:
-        return found
-    waiting = _beaten(sites, found)[::-1]
+    if not sites.is_open or not fewest.crossings:
+        return fewest
+    waiting = _beaten(sites, fewest)[::-1]
     if not waiting:
-        return found
-    known, among = list(waiting), with_source(sites, found.formulation)
+        return fewest
+    known, among = list(waiting), with_source(sites, fewest.formulation)
     small = formulate(sites, among=among)
-    best = None if _is_sure(waiting) else found
+    best = None if _is_sure(waiting) else fewest
     for _ in range(TRIED):
         if not waiting:
             break
         priced = formulate(sites, dims=waiting.pop(), among=among)
         best_there = solve(lexicographic(priced, small.problem), time_limit=time_limit, prices=FEW_PRICES)
-        other = _repriced(found, priced, best_there, time_limit)
+        other = _repriced(fewest, priced, best_there, time_limit)
         if not _is_no_worse(other):
             continue
         beaten = _beaten(sites, other)
@@ -60,13 +60,13 @@ def no_more_at_run_time(sites: Sites, found: Plan, *, time_limit: float | None =
         new = [extents for extents in beaten if extents not in known]
         known += new
         waiting += sorted(new, key=lambda extents: sum(extents.values()))  # the largest is the next
-    formulation, choice = own_choice(sites, found)
+    formulation, choice = own_choice(sites, fewest)
     solution = solve(formulation.problem, start=choice, time_limit=time_limit)
     own = with_choice(formulation, choice, solution)
     beaten = _beaten(sites, own)
     if _is_no_worse(own) and (not beaten or (best is None and not _is_sure(beaten))):
         return own
-    return found if best is None else best
+    return fewest if best is None else best
 
 
 def lexicographic(first: Formulation, second: Problem) -> Problem:
@@ -98,9 +98,9 @@ def _is_sure(beaten: Sequence[Mapping[str, int]]) -> bool:
     return any(1 not in extents.values() for extents in beaten)
 
 
-def _beaten(sites: Sites, found: Plan) -> list[Mapping[str, int]]:
+def _beaten(sites: Sites, plan: Plan) -> list[Mapping[str, int]]:
     """Return the runs in which a plan moves more bytes than the source. What either moves is large in some run."""
-    roots = [*(crossing.root for crossing in found.crossings), *(move.root for move in sites.moves)]
+    roots = [*(crossing.root for crossing in plan.crossings), *(move.root for move in sites.moves)]
     every = runs(sites.relations, roots, sites.declared)
     beaten: list[Mapping[str, int]] = []
     for extents in every:
@@ -109,21 +109,21 @@ def _beaten(sites: Sites, found: Plan) -> list[Mapping[str, int]]:
             for move in sites.moves
             if moving_factors(move.of, move.given, extents) != moving_factors(move.of, move.order, extents)
         )
-        if _moved(found, extents) > source:
+        if _moved(plan, extents) > source:
             beaten.append(extents)
     return beaten
 
 
-def _moved(found: Plan, extents: Mapping[str, int]) -> int:
+def _moved(plan: Plan, extents: Mapping[str, int]) -> int:
     """Return the bytes that a plan moves in a run: each value is brought into another order from the nearest one."""
-    sites, own, total = found.sites, dict[Root, list[tuple[Order, Order]]](), 0
+    sites, own, total = plan.sites, dict[Root, list[tuple[Order, Order]]](), 0
     for move in sites.moves:
         own.setdefault(move.of, []).append((move.given, move.order))
     place = {id(site): number for number, site in enumerate(sites.sites)}
-    asked: dict[Root, list[Order]] = {}
-    for crossing in sorted(found.crossings, key=lambda each: min(place[id(site)] for site in each.readers)):
-        asked.setdefault(crossing.root, [crossing.given]).append(crossing.order)
-    for root, (first, *orders) in asked.items():
+    orders_of: dict[Root, list[Order]] = {}
+    for crossing in sorted(plan.crossings, key=lambda each: min(place[id(site)] for site in each.readers)):
+        orders_of.setdefault(crossing.root, [crossing.given]).append(crossing.order)
+    for root, (first, *orders) in orders_of.items():
         size = size_of(root, extents, sites.likely) * sites.repeats.get(root, 1)
         for source, order in made_in_turn(first, orders, root.extents, own.get(root, ())):
             if moving_factors(root, source, extents) != moving_factors(root, order, extents):
@@ -131,21 +131,21 @@ def _moved(found: Plan, extents: Mapping[str, int]) -> int:
     return total
 
 
-def _repriced(found: Plan, best: Formulation, solution: Solution, time_limit: float | None) -> Plan:
-    """Return the choice that is best in a run as a plan at the prices of `found`.
+def _repriced(plan: Plan, best: Formulation, solution: Solution, time_limit: float | None) -> Plan:
+    """Return the choice that is best in a run as a plan at the prices of `plan`.
 
-    `best` is the problem with the extents of the run; its labels are those of `found` and the source's.
+    `best` is the problem with the extents of the run; its labels are those of `plan` and the source's.
     """
-    chosen = zip(found.formulation.labels, best.labels, solution.choice, strict=True)
+    chosen = zip(plan.formulation.labels, best.labels, solution.choice, strict=True)
     try:
         choice = tuple([labels.index(theirs[label]) if labels else 0 for labels, theirs, label in chosen])
     except ValueError:  # the plan lacks one of the labels
-        formulation, choice = formulate(found.sites, among=Candidates(best.labels, best.capped)), solution.choice
+        formulation, choice = formulate(plan.sites, among=Candidates(best.labels, best.capped)), solution.choice
         return with_choice(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
-    return with_choice(found.formulation, choice, found.solution)
+    return with_choice(plan.formulation, choice, plan.solution)
 
 
-def _is_no_worse(found: Plan) -> bool:
+def _is_no_worse(plan: Plan) -> bool:
     """Tell whether a plan is in no way worse than the source where what is open counts as 1."""
-    fewer = len(found.crossings) <= found.source_count and found.scattered <= found.source_scattered + ALLOWED
-    return fewer and found.size <= found.source_size
+    fewer = len(plan.crossings) <= plan.source_count and plan.scattered <= plan.source_scattered + ALLOWED
+    return fewer and plan.size <= plan.source_size

@@ -43,10 +43,10 @@ Met = tuple[ir.Node, Sequence[ir.Value], bool]
 """A node, what its subgraphs capture, and whether it is a view. A Reshape that mixes elements is one: in any graph."""
 
 
-def depths_of(met: Sequence[Met]) -> dict[ir.Value, int]:
+def depths_of(nodes: Sequence[Met]) -> dict[ir.Value, int]:
     """Return the depths of values, by the nodes in order: one deeper than what the node reads; a view as deep."""
     depths: dict[ir.Value, int] = {}
-    for node, implicit, looks in met:
+    for node, implicit, looks in nodes:
         read = [depths.get(value, 0) for value in (*node.inputs, *implicit) if value is not None]
         depths.update(dict.fromkeys(node.outputs, max(read, default=0) + (not looks)))
     return depths
@@ -57,14 +57,16 @@ def depths_of(met: Sequence[Met]) -> dict[ir.Value, int]:
 
 def ports_of(
     views: Sequence[View | None],  # the operands or the results; None where one is left out
-    given: Sequence[Letters | None],  # the letters of their axes; None, or none at all, for one that keeps its order
+    letters_by_slot: Sequence[
+        Letters | None
+    ],  # the letters of their axes; None, or none at all, for one that keeps its order
     output: bool,  # whether the node or the body gives them
     body: int = -1,  # the number of the body; -1 for the node itself
 ) -> list[Port]:
     """The ports of what a node, or a body of one, reads or gives."""
     ports = []
     for slot, view in enumerate(views):
-        letters = given[slot] if slot < len(given) else None
+        letters = letters_by_slot[slot] if slot < len(letters_by_slot) else None
         if view is not None:
             every = axis_letters(len(view.dims)) if letters is None else letters
             ports.append(Port(view, every, output, slot, letters is None, body))
@@ -90,28 +92,28 @@ def needed_nodes(graph: ir.Graph, is_entered: Callable[[ir.Node], bool], needed:
     An operator without a rule is needed, whoever reads what it gives: nobody knows what it does besides. Of a node
     whose bodies are not part of the problem (`is_entered`) all nodes in them are needed.
     """
-    wanted: set[ir.Value | None] = set(graph.outputs)
+    read_values: set[ir.Value | None] = set(graph.outputs)
     for node in reversed(graph):
-        if wanted.isdisjoint(node.outputs) and may_go(node):
+        if read_values.isdisjoint(node.outputs) and may_go(node):
             continue
         needed.add(node)
-        wanted.update(node.inputs)
+        read_values.update(node.inputs)
         inner = bodies(node) if node.attributes else []
         if inner and not is_entered(node):
-            wanted.update(captured(node))
+            read_values.update(captured(node))
             inner = []
         for body in inner:
-            wanted |= needed_nodes(body, is_entered, needed)
-    return wanted
+            read_values |= needed_nodes(body, is_entered, needed)
+    return read_values
 
 
 # Barriers: operators of which no axis is known, and Reshapes that mix elements.
 
 
 def why_barrier(operator: Operator) -> str:
-    """Why an operator that has no signature is a barrier."""
-    given = zip(operator.node.inputs, operator.inputs, strict=True)
-    if is_known(operator.node) and any(value is not None and shape is None for value, shape in given):
+    """Return why an operator that has no signature is a barrier."""
+    operands = zip(operator.node.inputs, operator.inputs, strict=True)
+    if is_known(operator.node) and any(value is not None and shape is None for value, shape in operands):
         return f"the rank of what {operator.name} reads is not known"
     rule = rule_of(operator)
     if rule is not None and rule.kind == "opaque" and rule.line:
@@ -158,13 +160,13 @@ def source_moves(
     for node, before, after in transposes:
         if before.root.constant and before.root.value.producer() is None:
             continue
-        given, order = order_of(before.form), order_of(after.form)
-        if before.root.is_empty or given == order:
+        start, order = order_of(before.form), order_of(after.form)
+        if before.root.is_empty or start == order:
             idle += is_view(node) and not is_copied(node)
             continue
         moved = integers.get(before.root, before.root)
         times = sure_runs(inners, node.graph, before.root.graph)
-        move = Move(node.outputs[0].name or "", moved, given, order, before.root, times)
+        move = Move(node.outputs[0].name or "", moved, start, order, before.root, times)
         if not is_copied(node):
             places[label(node)] = len(moves)
             moves.append(move)
@@ -439,10 +441,10 @@ class _Builder:
             self.sites.inners[graph] = Inner(self.values.scope, fact.runs, fact.surely)
             self._add(replace(enter, bodies=(graph,)))
             with self.values.inside(graph, fact.runs):
-                given = [self.values.root(value, constant=False) for value in graph.inputs]
+                body_inputs = [self.values.root(value, constant=False) for value in graph.inputs]
                 self._inside(graph)
                 read = [self.values.view(value) for value in graph.outputs]
-            ports += ports_of(given, body.inputs, True, number)
+            ports += ports_of(body_inputs, body.inputs, True, number)
             ports += ports_of(read, body.outputs, False, number)
         outputs = [self.values.root(value, constant=False) for value in node.outputs]
         ports += ports_of(inputs, fact.signature.inputs, False) + ports_of(outputs, fact.signature.outputs, True)
@@ -460,9 +462,9 @@ class _Builder:
             border = Site(operator, called, None, signature, carried, "border")
             self._carried(border)
             self._add(border)
-        kept = [port for port in ports if port.pinned]
+        pinned_ports = [port for port in ports if port.pinned]
         signature = Signature((), (), changes=fact.signature.changes)
-        self._add(Site(operator, called, node, signature, kept, bodies=graphs, carried=tuple(ports)))
+        self._add(Site(operator, called, node, signature, pinned_ports, bodies=graphs, carried=tuple(ports)))
 
     def _as_view(self, fact: Permuted | Regrouped, view: View) -> View | None:
         if isinstance(fact, Permuted):

@@ -74,11 +74,11 @@ class _Search:
             roots = [-1 if port.view.root.constant else follow.stands[port.view.root.index] for port in site.ports]
             partial = tuple(place for place in site.pattern.of(_partial, None, site) if roots[place] >= 0)
             combined = bool(partial) and len(site.factors) <= COMBINED
-            found = _Found(site, roots, {}, [0] * len(roots), partial, combined)
-            self.found.append(found)
+            search_site = _Found(site, roots, {}, [0] * len(roots), partial, combined)
+            self.found.append(search_site)
             for position, port in enumerate(site.ports):
                 if not port.pinned and roots[position] >= 0:
-                    self.ends[roots[position]].append((found, position))
+                    self.ends[roots[position]].append((search_site, position))
         self.known = [0] * len(sites.roots)
         self.queue: deque[tuple[int, int]] = deque()
         self.grown: dict[_Found, None] = {}  # sites with new labels, to be combined with the orders of their operands
@@ -87,70 +87,70 @@ class _Search:
 
     def run(self) -> list[list[Label]]:
         """The labels of each site that follows no other, in the order of the sites."""
-        for found in self.found:
-            for label in seeds(found.site):
-                self.add(found, label)
+        for searched in self.found:
+            for label in seeds(searched.site):
+                self.add(searched, label)
         self.spread()
-        for found in self.found:
-            if not found.labels:
-                self.add(found, identity(found.site))
+        for searched in self.found:
+            if not searched.labels:
+                self.add(searched, identity(searched.site))
                 self.spread()
-        return [list(found.labels.values()) for found in self.found]
+        return [list(searched.labels.values()) for searched in self.found]
 
     def spread(self) -> None:
         while self.queue or self.grown:
             while self.queue:
                 root, number = self.queue.popleft()
-                for found, position in self.ends[root]:
-                    if found.combined or not found.held[position] >> number & 1:
-                        self.store(found, position, number)
+                for searched, position in self.ends[root]:
+                    if searched.combined or not searched.held[position] >> number & 1:
+                        self.store(searched, position, number)
             if self.grown:
                 self.combine(self.grown.popitem()[0])
 
-    def store(self, found: _Found, position: int, number: int) -> None:
-        for label in _storing(found, position, number):
-            self.add(found, label)
+    def store(self, searched: _Found, position: int, number: int) -> None:
+        for label in _storing(searched, position, number):
+            self.add(searched, label)
 
-    def combine(self, found: _Found) -> None:
+    def combine(self, searched: _Found) -> None:
         """Try the orders of each operand that has not all axes with the site's latest labels."""
-        for position in found.partial:
-            numbers = self.known[found.roots[position]]
+        for position in searched.partial:
+            numbers = self.known[searched.roots[position]]
             while numbers:
-                self.store(found, position, (numbers & -numbers).bit_length() - 1)
+                self.store(searched, position, (numbers & -numbers).bit_length() - 1)
                 numbers &= numbers - 1
 
-    def add(self, found: _Found, label: Label) -> None:
-        key = stored_order_numbers(found.site, label)
-        if key in found.labels:
+    def add(self, searched: _Found, label: Label) -> None:
+        key = stored_order_numbers(searched.site, label)
+        if key in searched.labels:
             return
-        if found.labels and (len(found.labels) >= CAP or self.left <= 0):
+        if searched.labels and (len(searched.labels) >= CAP or self.left <= 0):
             self.capped = True
             return
-        found.labels[key] = label
+        searched.labels[key] = label
         self.left -= 1
-        if found.combined:
-            self.grown[found] = None
+        if searched.combined:
+            self.grown[searched] = None
         for position, number in enumerate(key):
-            if found.held[position] >> number & 1:
+            if searched.held[position] >> number & 1:
                 continue
-            found.held[position] |= 1 << number
-            root = found.roots[position]
+            searched.held[position] |= 1 << number
+            root = searched.roots[position]
             if root >= 0 and not self.known[root] >> number & 1:
                 self.known[root] |= 1 << number
                 self.queue.append((root, number))
 
 
-def _storing(found: _Found, position: int, number: int) -> Sequence[Label]:
+def _storing(searched: _Found, position: int, number: int) -> Sequence[Label]:
     """Labels of a site that store one operand in that order, as far as its signature allows."""
-    site = found.site
+    site = searched.site
     factors, labels = site.pattern.of(_alone, (position, number), site, position, number)
     if labels is not None:
         return labels
     bases: Sequence[Order] = (identity(site).order,)
-    if found.combined or len(found.labels) < FIRST:
-        bases = _bases(found, frozenset([site.factors[factor][0] for factor in factors]))
-    tried = found.tried.get((position, number), 0)
-    found.tried[position, number] = len(bases)
+    if searched.combined or len(searched.labels) < FIRST:
+        bases = _bases(searched, frozenset([site.factors[factor][0] for factor in factors]))
+    tried = searched.tried.get((position, number), 0)
+    searched.tried[position, number] = len(bases)
     new = tuple(bases[tried:])
     return site.pattern.of(_extended, (factors, new), site, factors, new) if new else ()
 
@@ -175,19 +175,19 @@ def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], lis
     return factors, None
 
 
-def _bases(found: _Found, axes: frozenset[str]) -> Sequence[Order]:
+def _bases(searched: _Found, axes: frozenset[str]) -> Sequence[Order]:
     """The orders that a site has so far, one of those in which all other axes lie alike."""
-    seen, alike = found.bases.get(axes, (0, {}))
-    new = islice(found.labels.values(), seen, None)
-    letters = [letter for letter, _ in found.site.factors]
-    for order in chain(() if seen else (identity(found.site).order,), (label.order for label in new)):
+    seen, alike = searched.bases.get(axes, (0, {}))
+    new = islice(searched.labels.values(), seen, None)
+    letters = [letter for letter, _ in searched.site.factors]
+    for order in chain(() if seen else (identity(searched.site).order,), (label.order for label in new)):
         alike.setdefault(tuple([-1 if letters[factor] in axes else factor for factor in order]), order)
-    found.bases[axes] = len(found.labels), alike
+    searched.bases[axes] = len(searched.labels), alike
     return list(alike.values())
 
 
 def _others(site: Site, factors: Sequence[int]) -> bool:
-    """Whether operands move in factors beside these."""
+    """Tell whether operands move in factors beside these."""
     return not site.pattern.of(_moving_factors, None, site) <= set(factors)
 
 
@@ -198,37 +198,37 @@ def _moving_factors(site: Site) -> frozenset[int]:
 
 def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> list[Label]:
     """The labels that hold `factors` in that order, and the other axes as one of `bases` does."""
-    wanted = list(dict.fromkeys(factors))
+    distinct_factors = list(dict.fromkeys(factors))
     if site.signature.variants:
-        letters = [letter for letter, _ in groupby(site.factors[factor][0] for factor in wanted)]
-        orders = dict.fromkeys(_slotted(site, base, wanted) for base in bases)
+        letters = [letter for letter, _ in groupby(site.factors[factor][0] for factor in distinct_factors)]
+        orders = dict.fromkeys(_slotted(site, base, distinct_factors) for base in bases)
         return [Label(order, variant) for order in orders for variant in _offered(site.signature.variants, letters)]
     # An axis that must be one dimension is gathered where its first factor lies, and where its last does: which of
     # the two suits the other readers is not known here.
-    found = [repaired(site, _slotted(site, base, wanted)) for base in bases]
-    if len(wanted) < len(factors) or site.signature.block:
+    orders_of_labels = [repaired(site, _slotted(site, base, distinct_factors)) for base in bases]
+    if len(distinct_factors) < len(factors) or site.signature.block:
         late = list(reversed(dict.fromkeys(reversed(factors))))
-        found += [repaired(site, _slotted(site, base, late), late=True) for base in bases]
-    return [Label(order) for order in dict.fromkeys(found)]
+        orders_of_labels += [repaired(site, _slotted(site, base, late), late=True) for base in bases]
+    return [Label(order) for order in dict.fromkeys(orders_of_labels)]
 
 
 def _offered(variants: Sequence[Variant], letters: Sequence[str]) -> list[int]:
     """The variants to try where an operand comes with its axes in this order, in pieces where one comes twice."""
     named = list(dict.fromkeys(letters))
-    found = [number for number, variant in enumerate(variants) if not variant.follows]
-    if len(found) == len(variants):
-        return found
-    if not any(variants[number].holds(named) for number in found):
-        found += [
+    offered_variants = [number for number, variant in enumerate(variants) if not variant.follows]
+    if len(offered_variants) == len(variants):
+        return offered_variants
+    if not any(variants[number].holds(named) for number in offered_variants):
+        offered_variants += [
             number for number, each in enumerate(variants) if each.follows and not each.free and each.holds(named)
         ]
-    if not any(variants[number].holds(letters) for number in found):
-        found += [number for number, each in enumerate(variants) if each.free]
-    return found
+    if not any(variants[number].holds(letters) for number in offered_variants):
+        offered_variants += [number for number, each in enumerate(variants) if each.free]
+    return offered_variants
 
 
 def placement(site: Site, label: Label) -> Placement:
-    """Where the axes of a node's operands lie under a label."""
+    """Return where the axes of a node's operands lie under a label."""
     assert site.node is not None
     inputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.inputs)
     outputs: list[tuple[tuple[str, Extent], ...] | None] = [None] * len(site.node.outputs)
@@ -247,8 +247,8 @@ def candidates(sites: Sites, follow: Aggregation | None = None) -> Candidates:
     if search.capped:
         search = _Search(sites, follow, most // FEWER)
         labels = search.run()
-    left = iter(labels)
-    every = [[] if number in follow.leads else next(left) for number in range(len(sites.sites))]
+    remaining = iter(labels)
+    every = [[] if number in follow.leads else next(remaining) for number in range(len(sites.sites))]
     return Candidates(every, search.capped)
 
 
@@ -289,13 +289,13 @@ def seeds(site: Site) -> list[Label]:
     return []
 
 
-def _slotted(site: Site, base: Sequence[int], wanted: Sequence[int]) -> tuple[int, ...]:
-    """`base` with the factors in `wanted` in that order, in the places that they take in `base`.
+def _slotted(site: Site, base: Sequence[int], factors: Sequence[int]) -> tuple[int, ...]:
+    """`base` with the factors in `factors` in that order, in the places that they take in `base`.
 
     A piece of one of their axes that is not among them lies beside the others, as in the source.
     """
-    chosen = iter(wanted)
-    inside = set(wanted)
+    chosen = iter(factors)
+    inside = set(factors)
     order = [next(chosen) if factor in inside else factor for factor in base]
     letters = [letter for letter, _ in site.factors]
     for piece in [factor for factor in range(len(letters)) if factor not in inside]:

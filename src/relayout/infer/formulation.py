@@ -92,10 +92,10 @@ class Formulation(NamedTuple):
             for order in transposed_orders(value, choice)
         )
 
-    def moved_by(self, index: int, given: int, order: int) -> int:
+    def moved_by(self, index: int, producer_order: int, order: int) -> int:
         """The bytes that are moved to have a value in one order, by its number, besides the one that is given."""
         orders = self.orders[index]
-        times = transposes_needed(self.roots[index], orders[given], orders[order], self.most_axes)
+        times = transposes_needed(self.roots[index], orders[producer_order], orders[order], self.most_axes)
         return self.sizes[index] * times
 
     def least_bytes(self, proved: int, cost: int, size: int) -> int:
@@ -139,16 +139,16 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
         among: the labels to choose from (default: all that some pin demands).
     """
     follow = following(sites.sites, sites.roots)
-    found = candidates(sites, follow) if among is None else among
-    labels = [[] if number in follow.leads else choice for number, choice in enumerate(found.labels)]
+    considered = candidates(sites, follow) if among is None else among
+    labels = [[] if number in follow.leads else choice for number, choice in enumerate(considered.labels)]
     stored = [
         [stored_order_numbers(site, label) for label in choice]
         for site, choice in zip(sites.sites, labels, strict=True)
     ]
     parts = _parts(sites, follow, stored, dims or {})
     # No two of the orders have the same runs: no Transpose from one to another moves whole ones.
-    apart = [root.space.of(_part_runs, tuple(orders), root, orders) for root, _, orders in parts]
-    parting = 0 if all(apart) else INNERMOST
+    always_parting = [root.space.of(_part_runs, tuple(orders), root, orders) for root, _, orders in parts]
+    parting = 0 if all(always_parting) else INNERMOST
     stretched = [_stretching(site, choice) for site, choice in zip(sites.sites, labels, strict=True)]
     aside = list(map(_aside, sites.sites, labels, stored))
     # Under these weights no sum of a lesser aim reaches one of a greater.
@@ -182,20 +182,20 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
             size * each,
         )
         for (root, ports, _), size, all_part, avoided, pairs in zip(
-            parts, sizes, apart, still, hard or [frozenset()] * len(parts), strict=True
+            parts, sizes, always_parting, still, hard or [frozenset()] * len(parts), strict=True
         )
     ]
     values += [
         again
-        for part, all_part in zip(parts, apart, strict=True)
+        for part, all_part in zip(parts, always_parting, strict=True)
         if not all_part and (again := _innermost(*part)).readers
     ]
     most_axes = sites.most_axes if sum(_moves(*part[1:], sites.most_axes) for part in parts) <= MOST_MOVES else 0
     for part, size in zip(parts, sizes, strict=True):
         values += _further_moves(part, most_axes, size * weights.per_byte)
-    numbered = [root for root, _, _ in parts], [found for _, _, found in parts]
+    numbered = [root for root, _, _ in parts], [considered for _, _, considered in parts]
     problem = Problem(costs, tuple(values), weights.per_transpose)
-    return Formulation(sites, labels, problem, *numbered, sizes, weights, found.capped, follow, most_axes)
+    return Formulation(sites, labels, problem, *numbered, sizes, weights, considered.capped, follow, most_axes)
 
 
 def _parts(sites: Sites, follow: Aggregation, stored: "Sequence[Stored]", dims: Mapping[str, int]) -> list[Part]:
@@ -219,13 +219,13 @@ def _parts(sites: Sites, follow: Aggregation, stored: "Sequence[Stored]", dims: 
 
 def hard_pairs(parts: Iterable[Part]) -> list[frozenset[tuple[int, int]]] | None:
     """The pairs of orders of each value between which a Transpose takes single elements; None where they are many."""
-    found, count = [], 0
+    pairs_by_value, count = [], 0
     for part in parts:
-        found.append(scattering(*part))
-        count += len(found[-1])
+        pairs_by_value.append(scattering(*part))
+        count += len(pairs_by_value[-1])
         if count > MOST_PAIRS:
             return None
-    return found
+    return pairs_by_value
 
 
 def _moves(ports: Sequence[ValueEnd], orders: Sequence[Order], most: int) -> int:
@@ -245,11 +245,11 @@ def _further_moves(
     root, (producer, *readers), orders = part
     if not _moves(part[1], orders, most):
         return
-    wanted = {number for reader in readers for number in reader.orders}
+    reader_orders = {number for reader in readers for number in reader.orders}
     needed = {
-        (given, order): transposes_needed(root, orders[given], orders[order], most)
-        for given in set(producer.orders)
-        for order in wanted
+        (start, order): transposes_needed(root, orders[start], orders[order], most)
+        for start in set(producer.orders)
+        for order in reader_orders
     }
     for count in range(2, max(needed.values()) + 1):
         dear = frozenset(pair for pair, times in needed.items() if times >= count)
@@ -303,14 +303,16 @@ def _dense(
     index: int, port: Port, stored: Stored, dense: dict[int, int], alike: Callable[[int], int] | None
 ) -> ValueEnd:
     """An operand of the problem; of the orders of its value only those count that some end may have."""
-    wanted = [operands[port.position] for operands in stored]
+    numbers = [operands[port.position] for operands in stored]
     if alike is not None:
-        wanted = list(map(alike, wanted))
-    return ValueEnd(index, tuple([dense.setdefault(number, len(dense)) for number in wanted]))
+        numbers = list(map(alike, numbers))
+    return ValueEnd(index, tuple([dense.setdefault(number, len(dense)) for number in numbers]))
 
 
 def far(follower: Site, order: int) -> int:
-    """How far a follower is from the source in an order: by that order, and by stretching an operand in short runs."""
+    """Return how far a follower is from the source in an order: by that order, and by stretching an operand in short
+    runs.
+    """
     return follower.pattern.of(_is_far, order, follower, order)
 
 
@@ -323,7 +325,7 @@ def _is_far(follower: Site, order: int) -> int:
 def _costs(
     site: Site, choice: Sequence[Label], stretched: Sequence[bool], aside: Sequence[int], weights: Weights
 ) -> tuple[int, ...]:
-    """What each label costs by itself: its price in bytes, and a little for being far from the source, or if it
+    """Return what each label costs by itself: its price in bytes, and a little for being far from the source, or if it
     stretches an operand in short runs.
     """
     if not choice:
@@ -341,19 +343,21 @@ def _costs(
 
 
 def _aside(site: Site, choice: Sequence[Label], stored: Stored) -> tuple[int, ...]:
-    """How far each label is from the source: from its order, from its variant (a matrix keeps its transposition where
-    its columns move), from its one operator; () where there is no choice.
+    """Return how far each label is from the source: from its order, from its variant (a matrix keeps its transposition
+    where its columns move), from its one operator; () where there is no choice.
     """
     if len(choice) <= 1:
         return ()
     source = source_numbers(site)
     if choice[0].variant < 0:
-        return tuple([int(found != source) for found in stored])
+        return tuple([int(label_orders != source) for label_orders in stored])
     variants = site.signature.variants
     return tuple(
         [
-            sum(map(ne, found, source)) + (label.variant > 0) + SEVERAL * (variants[label.variant].steps is not None)
-            for found, label in zip(stored, choice, strict=True)
+            sum(map(ne, label_orders, source))
+            + (label.variant > 0)
+            + SEVERAL * (variants[label.variant].steps is not None)
+            for label_orders, label in zip(stored, choice, strict=True)
         ]
     )
 
@@ -366,7 +370,9 @@ def scattered_by(sites: Sites, site: Site, label: Label) -> int:
 
 
 def _stretching(site: Site, choice: Sequence[Label]) -> tuple[bool, ...]:
-    """Which labels let an operator stretch one operand over another in runs that are short; () where all do or none."""
+    """Tell of each label whether an operator then stretches one operand over another in short runs; () where all labels
+    do or none does.
+    """
     if not site.signature.broadcast or len(choice) <= 1:
         return ()
     return site.pattern.of(_short, tuple(choice), site, choice)

@@ -53,13 +53,13 @@ def repeated(
     moved: set[Root],  # the values that the source transposes: there, or in the loop
 ) -> dict[Root, int]:
     """Find the values whose conversions stand in loops that may not run, and how often these run."""
-    wanted: dict[Root, set[ir.Graph | None]] = {}
+    reading_graphs: dict[Root, set[ir.Graph | None]] = {}
     for site in sites if inners else ():
         for port in site.ports:
             if not port.output:
-                wanted.setdefault(port.view.root, set()).add(site.graph)
-    found: dict[Root, int] = {}
-    for root, graphs in wanted.items():
+                reading_graphs.setdefault(port.view.root, set()).add(site.graph)
+    runs_by_root: dict[Root, int] = {}
+    for root, graphs in reading_graphs.items():
         if root.graph in graphs or root in moved or root.constant:
             continue
         paths = [list(entered(inners, graph, root.graph)) for graph in graphs]
@@ -70,8 +70,8 @@ def repeated(
                 break
             runs *= inners[bodies[0]].runs
         if runs > 1:
-            found[root] = runs
-    return found
+            runs_by_root[root] = runs
+    return runs_by_root
 
 
 class Move(NamedTuple):

@@ -31,16 +31,16 @@ class _Has(NamedTuple):
     uses: tuple[int, int]  # what else may have a price: bytes that are taken element by element, and Transposes
 
     @staticmethod
-    def of(found: Plan) -> "_Has":
-        """What a plan takes."""
-        return _Has(found.size, (found.scattered, len(found.crossings)))
+    def of(plan: Plan) -> "_Has":
+        """Return what a plan takes."""
+        return _Has(plan.size, (plan.scattered, len(plan.crossings)))
 
     def over(self, most: "_Has") -> int | None:
         """The first of its uses that is more than there may be; None where none is."""
         return next((each for each, limit in enumerate(most.uses) if self.uses[each] > limit), None)
 
     def is_within(self, most: "_Has") -> bool:
-        """Whether it is in no way more than there may be."""
+        """Tell whether it takes no more than `most` in any respect."""
         return self.size <= most.size and self.over(most) is None
 
     def costs(self, prices: Sequence[int]) -> int:
@@ -66,8 +66,8 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
     if hard_pairs(fewest.formulation.parts) is None:  # too many to be priced: the plan's labels and the source's alone
         pairs = zip(sites.sites, fewest.labels, strict=True)
         among = Candidates([list(dict.fromkeys([label, identity(site)])) for site, label in pairs], capped=True)
-    if found := _searched(sites, fewest, most, among, time_limit):
-        return found
+    if regular := _searched(sites, fewest, most, among, time_limit):
+        return regular
     own = with_choice(*own_choice(sites, fewest), Solution((), 0, 0, Leaf({})))
     if not _Has.of(own).is_within(most):
         # Two Transposes of the source in a row are one in a plan, which may take single elements where they do not.
@@ -75,8 +75,8 @@ def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None
         if _Has.of(fewest).is_within(most) or not _Has.of(own).is_within(most):
             sites.per_scattered, sites.per_transpose = 0, 0
             return fewest
-        if found := _searched(sites, fewest, most, among, time_limit):
-            return found
+        if regular := _searched(sites, fewest, most, among, time_limit):
+            return regular
     formulation, choice = own_choice(sites, fewest)
     return with_choice(formulation, choice, solve(formulation.problem, start=choice, time_limit=time_limit))
 
@@ -88,7 +88,7 @@ def _searched(
 
     None where no prices are found that do; it has the last ones then.
     """
-    prices, found = (0, 0), None
+    prices, best = (0, 0), None
     known, over = most, _Has.of(fewest)  # what is within, at first the source, and what is not
     which = over.over(most)
     tries = iter(range(ROUNDS))
@@ -101,21 +101,21 @@ def _searched(
         tried = plan(sites, time_limit=time_limit, among=among)
         has = _Has.of(tried)
         if has.is_within(most):
-            found, paid = tried, prices
+            best, paid = tried, prices
             which = None if has == known else which
             known = has
         elif has.over(most) == which and has.uses[which] >= over.uses[which]:
             break
         else:
             over, which = has, has.over(most)
-    if found is not None:
+    if best is not None:
         sites.per_scattered, sites.per_transpose = paid
-    return found
+    return best
 
 
-def own_choice(sites: Sites, found: Plan) -> tuple[Formulation, tuple[int, ...]]:
+def own_choice(sites: Sites, plan: Plan) -> tuple[Formulation, tuple[int, ...]]:
     """Return a plan's problem with the source's own labels among the others, at the graph's prices, and these."""
-    formulation = formulate(sites, among=with_source(sites, found.formulation))
+    formulation = formulate(sites, among=with_source(sites, plan.formulation))
     pairs = zip(sites.sites, formulation.labels, strict=True)
     return formulation, tuple([labels.index(identity(site)) if labels else 0 for site, labels in pairs])
 

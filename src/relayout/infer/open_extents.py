@@ -46,20 +46,20 @@ class ValueExtents:
 
     def of(self, value: ir.Value) -> tuple[Dim, ...] | None:
         """The extents of a value; None where its rank is not known."""
-        found = self._static.get(value)
-        if found is not None:
-            return found
+        static_dims = self._static.get(value)
+        if static_dims is not None:
+            return static_dims
         if value.const_value is not None:
             self._static[value] = tuple(value.const_value.shape.numpy())
             return self._static[value]
         if value.shape is None or type(value.type) in WRAPPING:
             return None  # what a sequence is said to have is its elements' shape
-        given = value.shape.dims
-        if is_static(given):
-            self._static[value] = given
-            return given
+        stated_dims = value.shape.dims
+        if is_static(stated_dims):
+            self._static[value] = stated_dims
+            return stated_dims
         dims: list[Dim] = []
-        for axis, dim in enumerate(given):
+        for axis, dim in enumerate(stated_dims):
             if isinstance(dim, int):
                 dims.append(dim)
                 continue
@@ -78,16 +78,16 @@ class ValueExtents:
         whole = Extent.of(name) if self._aliases else None
         if whole is None or self._aliases.keys().isdisjoint({*whole.symbols, *whole.names}):
             return name
-        found = whole.fixed(self._aliases)
-        if found.is_static:
-            return found.number
-        self.named.setdefault(found, name)
-        return str(found) if Extent.of(str(found)) == found else name
+        expression = whole.fixed(self._aliases)
+        if expression.is_static:
+            return expression.number
+        self.named.setdefault(expression, name)
+        return str(expression) if Extent.of(str(expression)) == expression else name
 
     def _in_quotients(self, dim: str) -> Dim:
         """A dynamic extent, with the quotients of the divided ones in it."""
         whole = Extent.of(dim)
-        found = Extent(whole.number)
+        rewritten = Extent(whole.number)
         for symbol in whole.symbols:
             inner = quotient(symbol)
             extent, by = inner if inner else (Extent(1, (symbol,)), 1)
@@ -95,11 +95,11 @@ class ValueExtents:
             wholes = ((Extent(self.known.divisors.get(name, 1)), Extent(1, (name,))) for name in extent.symbols)
             parts = [step * (one.floor(step) or ONE) for step, one in wholes]
             divided = (Extent(extent.number) * product(parts)).floor(Extent(by))
-            found = found * (divided or Extent(1, (symbol,)))
-        if found == whole:
+            rewritten = rewritten * (divided or Extent(1, (symbol,)))
+        if rewritten == whole:
             return dim
-        self.named.setdefault(found, dim)
-        return str(found)
+        self.named.setdefault(rewritten, dim)
+        return str(rewritten)
 
     def symbol(self) -> str:
         """A name for a dimension that has none."""
@@ -130,20 +130,20 @@ class ValueExtents:
             return extents
         (axis,) = unknown
         rest = product(extent for position, extent in enumerate(extents) if position != axis)
-        found = product(source).divide(rest) if rest.number else None
-        if found is None:
+        missing_extent = product(source).divide(rest) if rest.number else None
+        if missing_extent is None:
             return extents
         if always and not self.declared.isdisjoint(extents[axis].symbols):
             self.learn(source, extents)
-        unnamed, extents[axis] = extents[axis], found
+        unnamed, extents[axis] = extents[axis], missing_extent
         if unnamed.number > 1 or len(unnamed.symbols) > 1:
             return extents  # a product: found is more than its symbol stands for
         (name,) = unnamed.symbols
-        single = found.number == len(found.symbols) == 1
-        if found.is_static:
-            self._aliases[name] = found.number
-        elif Extent.of(str(found)) == found and (single or name not in self.declared):
-            self._aliases[name] = str(found)
+        single = missing_extent.number == len(missing_extent.symbols) == 1
+        if missing_extent.is_static:
+            self._aliases[name] = missing_extent.number
+        elif Extent.of(str(missing_extent)) == missing_extent and (single or name not in self.declared):
+            self._aliases[name] = str(missing_extent)
         return extents
 
 
@@ -153,7 +153,7 @@ SEVERAL = 8  # names, and values, that are each large by themselves in some run;
 
 
 class Bound(Enum):
-    """How an extent without a name compares with those beside it."""
+    """The relation of an extent without a name to those beside it."""
 
     SAME = "same"
     SUM = "all of them together"
@@ -177,14 +177,14 @@ def relations(
     """Find what a node tells of extents that nobody named."""
     signature, free = site.signature, site.free_ports()
     for letter in signature.letters:
-        read, given = [
+        read, written = [
             [port.view.extents[axis] for port in free if port.output == output for axis in port.dims(letter)]
             for output in (False, True)
         ]
-        bound, others, known = Bound.SAME, [*read, *given], [*read, *given]
+        bound, others, known = Bound.SAME, [*read, *written], [*read, *written]
         if letter in signature.grows or letter in signature.whole:
             bound = Bound.LESS if letter not in signature.grows else Bound.SUM if len(read) > 1 else Bound.MORE
-            others, known = given, read
+            others, known = written, read
         for extent in others if known else ():
             named = bound is not Bound.SAME and not declared.isdisjoint(extent.symbols)
             if extent.number == 1 and len(extent.symbols) == 1 and not named:
@@ -204,15 +204,15 @@ def stacked(
 
 
 def least_extents(
-    found: Sequence[Relation],  # what is known of extents without a name, in the order of the graph
+    bounds: Sequence[Relation],  # what is known of extents without a name, in the order of the graph
     claimed: Mapping[str, int] = MappingProxyType({}),  # what the file states of some
 ) -> dict[str, int]:
     """Return the least that each extent without a name may be, as far as that is known: every other one counts as 1."""
-    return _numbers(found, claimed, frozenset())
+    return _numbers(bounds, claimed, frozenset())
 
 
 def extents_at(
-    found: Sequence[Relation],  # what is known of extents without a name, in the order of the graph
+    bounds: Sequence[Relation],  # what is known of extents without a name, in the order of the graph
     roots: Sequence[Root],  # the values of the graph
     declared: Collection[str],  # the names that the model's inputs state
     at: Mapping[str, int],  # extents that are stated
@@ -221,11 +221,11 @@ def extents_at(
     symbols = frozenset[str]().union(*map(_symbols_of, roots)) - at.keys()
     numbers = {symbol: _evaluated(symbol, (), at) for symbol in sorted(symbols)}
     known = {**{symbol: number for symbol, number in numbers.items() if number}, **at}
-    return _numbers([relation for relation in found if relation.symbol not in {*declared, *known}], known, frozenset())
+    return _numbers([relation for relation in bounds if relation.symbol not in {*declared, *known}], known, frozenset())
 
 
 def runs(
-    found: Sequence[Relation],  # what is known of extents, in the order of the graph
+    bounds: Sequence[Relation],  # what is known of extents, in the order of the graph
     roots: Sequence[Root],  # the values whose extents are asked for
     declared: Collection[str] = frozenset(),  # the names that the model's inputs state
 ) -> list[dict[str, int]]:
@@ -234,19 +234,19 @@ def runs(
     What a run does not name is small, and counts as 1. What it names as 1 is exactly that: a Transpose that puts it
     elsewhere moves nothing.
     """
-    known, every = _asked(found, roots, declared), list[dict[str, int]]()
+    known, every = _asked(bounds, roots, declared), list[dict[str, int]]()
     # Some names are large; what one operator gives is large while what others give is small.
     for large in _some([frozenset((name,)) for name in known.names]):
-        given = known.with_expressions({name: most for name, most in known.names.items() if name in large})
-        runs_of_names = (_numbers(known.found, given, most) for most in _some(known.values))
+        numbers = known.with_expressions({name: most for name, most in known.names.items() if name in large})
+        runs_of_names = (_numbers(known.found, numbers, most) for most in _some(known.values))
         every += [{symbol: number for symbol, number in run.items() if number != 1} for run in runs_of_names]
     # Some names are exactly 1 and the others are large: none, one alone, and two together, as a language model reads
     # one token of one sequence. What a Tile gives that repeats nothing is exactly 1 where its operand is.
     few = list(known.names) if len(known.names) <= SEVERAL else []
     for ones in chain.from_iterable(combinations(few, count) for count in range(0 if known.values else 1, 3)):
-        given = known.with_expressions({**known.names, **dict.fromkeys(ones, 1)})
+        numbers = known.with_expressions({**known.names, **dict.fromkeys(ones, 1)})
         for most in (frozenset[str](), frozenset[str]().union(*known.values)):
-            every.append(_numbers(known.found, given, most))
+            every.append(_numbers(known.found, numbers, most))
     return every
 
 
@@ -258,30 +258,30 @@ class _Asked(NamedTuple):
     stated: Collection[str]  # symbols that are expressions of names
     values: Sequence[frozenset[str]]  # for each value with extents without a name, these and what bounds them
 
-    def with_expressions(self, given: Mapping[str, int]) -> dict[str, int]:
+    def with_expressions(self, named_numbers: Mapping[str, int]) -> dict[str, int]:
         """Return what names are in a run, and the symbols that are expressions of names."""
-        numbers = ((symbol, _evaluated(symbol, self.names, given)) for symbol in self.stated)
-        return {**given, **{symbol: number for symbol, number in numbers if number}}
+        numbers = ((symbol, _evaluated(symbol, self.names, named_numbers)) for symbol in self.stated)
+        return {**named_numbers, **{symbol: number for symbol, number in numbers if number}}
 
 
-def _asked(found: Sequence[Relation], roots: Sequence[Root], declared: Collection[str]) -> _Asked:
+def _asked(bounds: Sequence[Relation], roots: Sequence[Root], declared: Collection[str]) -> _Asked:
     """Return what is known of the extents of some values."""
     from relayout.layout.expressions import names_in
 
-    asked = frozenset[str]().union(*map(_symbols_of, roots))
-    wanted = _with_sources(asked, found)
-    bounding = [relation for relation in found if relation.symbol in wanted]
+    value_symbols = frozenset[str]().union(*map(_symbols_of, roots))
+    bounding_symbols = _with_sources(value_symbols, bounds)
+    bounding = [relation for relation in bounds if relation.symbol in bounding_symbols]
     likely = _numbers([relation for relation in bounding if relation.symbol in declared], {}, frozenset())
-    found = [relation for relation in bounding if relation.symbol not in declared]
-    unnamed = {relation.symbol for relation in found}
-    beside = (extent for relation in found for extent in relation.others)
-    stated = {*asked, *chain.from_iterable(extent.symbols for extent in beside)} - unnamed
+    bounds = [relation for relation in bounding if relation.symbol not in declared]
+    unnamed = {relation.symbol for relation in bounds}
+    beside = (extent for relation in bounds for extent in relation.others)
+    stated = {*value_symbols, *chain.from_iterable(extent.symbols for extent in beside)} - unnamed
     parts = set[str]().union(*(Extent(1, (symbol,)).names | names_in(symbol) for symbol in stated))
     named = {name for name in parts if not names_in(name)} - unnamed
     names = {name: likely.get(name, LARGE) for name in sorted(named)}
     made_up = [_symbols_of(root).intersection(unnamed) for root in roots]
-    values = dict.fromkeys(_with_sources(symbols, found) for symbols in made_up if symbols)
-    return _Asked(found, names, stated, list(values))
+    values = dict.fromkeys(_with_sources(symbols, bounds) for symbols in made_up if symbols)
+    return _Asked(bounds, names, stated, list(values))
 
 
 def orders_alike(root: Root, dims: Mapping[str, int]) -> Callable[[int], int] | None:
@@ -312,8 +312,8 @@ def nearest_order(
     opened = [factor for factor in sorted(target) if not extents[factor].is_static]
     if not opened or len(orders) == 1:
         return orders[0]
-    for read, given in own:
-        other = read if given == target else given if read == target else None
+    for read, after in own:
+        other = read if after == target else after if read == target else None
         if other is not None and other in orders:
             return other
     for factor in opened:
@@ -334,18 +334,18 @@ def made_in_turn(
 
     If the source makes one of them of another of them, so does the result.
     """
-    there, asked, turns = [first], {first}, list[tuple[Order, Order]]()
+    there, requested, turns = [first], {first}, list[tuple[Order, Order]]()
 
     def make(order: Order) -> None:
-        asked.add(order)
+        requested.add(order)
         for before in orders_before(order, own, there):
-            if before in orders and before not in asked:
+            if before in orders and before not in requested:
                 make(before)
         turns.append((nearest_order(there, order, extents, own), order))
         there.append(order)
 
     for order in orders:
-        if order not in asked:
+        if order not in requested:
             make(order)
     return turns
 
@@ -374,10 +374,10 @@ def _symbols_of(root: Root) -> frozenset[str]:
     return frozenset(symbol for extent in root.extents for symbol in extent.symbols)
 
 
-def _with_sources(symbols: frozenset[str], found: Sequence[Relation]) -> frozenset[str]:
+def _with_sources(symbols: frozenset[str], bounds: Sequence[Relation]) -> frozenset[str]:
     """Return some symbols with those that they are bounded by, and so on: relations come in the order of the graph."""
     every = set(symbols)
-    for symbol, _, others in reversed(found):
+    for symbol, _, others in reversed(bounds):
         if symbol in every:
             every.update(name for extent in others for name in extent.symbols)
     return frozenset(every)
@@ -389,20 +389,20 @@ def _some(groups: Sequence[frozenset[str]]) -> list[frozenset[str]]:
     return [frozenset(), *([frozenset().union(*groups)] if groups else []), *single]
 
 
-def _evaluated(symbol: str, names: Iterable[str], given: Mapping[str, int]) -> int | None:
+def _evaluated(symbol: str, names: Iterable[str], numbers: Mapping[str, int]) -> int | None:
     """Return what a symbol that is an expression of names is in a run."""
     from relayout.layout.expressions import names_in, replace_names
 
     if not names_in(symbol):
         return None
-    number = replace_names(symbol, {**dict.fromkeys(names, 1), **given})
+    number = replace_names(symbol, {**dict.fromkeys(names, 1), **numbers})
     return max(1, number) if isinstance(number, int) else None
 
 
-def _numbers(found: Sequence[Relation], given: Mapping[str, int], most: frozenset[str]) -> dict[str, int]:
+def _numbers(bounds: Sequence[Relation], known_numbers: Mapping[str, int], most: frozenset[str]) -> dict[str, int]:
     """Return numbers for extents without a name, those in `most` as large as they may be, the others as small."""
-    numbers = dict(given)
-    for symbol, bound, others in found:
+    numbers = dict(known_numbers)
+    for symbol, bound, others in bounds:
         if bound in (Bound.SUM, Bound.MORE):
             times = TIMES if bound is Bound.MORE and symbol in most else 1
             numbers[symbol] = max(numbers.get(symbol, 1), times * sum(extent.value(numbers) for extent in others))

@@ -30,13 +30,13 @@ class Piece:
 
 def leaves(pieces: Iterable[Piece]) -> list[Piece]:
     """The factors of a sequence of pieces, size-1 factors left out."""
-    found: list[Piece] = []
+    factors: list[Piece] = []
     for piece in pieces:
         if piece.children is not None:
-            found += [leaf for leaf in piece.leaves() if not leaf.extent.is_one]
+            factors += [leaf for leaf in piece.leaves() if not leaf.extent.is_one]
         elif not piece.extent.is_one:
-            found.append(piece)
-    return found
+            factors.append(piece)
+    return factors
 
 
 def link(first: Piece, second: Piece) -> None:
@@ -99,18 +99,18 @@ def regroup(pieces: Sequence[Piece], targets: Sequence[Extent]) -> list[list[Pie
     dealt: list[Piece] = []
     for target in targets:
         dim: list[Piece] = []
-        left = target
-        while not left.is_one:
-            factors, taken = leaves(pieces), len(leaves(dealt))
-            if taken == len(factors):
+        rest_of_dim = target
+        while not rest_of_dim.is_one:
+            factors, dealt_count = leaves(pieces), len(leaves(dealt))
+            if dealt_count == len(factors):
                 return None
-            factor = factors[taken]
-            if (rest := left.divide(factor.extent)) is not None:
+            factor = factors[dealt_count]
+            if (rest := rest_of_dim.divide(factor.extent)) is not None:
                 dim.append(factor)
                 dealt.append(factor)
-                left = rest
-            elif (rest := factor.extent.divide(left)) is not None:
-                split(factor, left, rest)
+                rest_of_dim = rest
+            elif (rest := factor.extent.divide(rest_of_dim)) is not None:
+                split(factor, rest_of_dim, rest)
             else:
                 return None
         dims.append(dim)

@@ -70,12 +70,12 @@ class Checked(NamedTuple):
 
     @property
     def proved(self) -> bool:
-        """Whether the choice is proved minimal."""
+        """True if the choice is proved minimal."""
         return self.bytes == self.bound and not self.capped
 
     @property
     def ok(self) -> bool:
-        """Whether the choice is proved minimal, and the plan says what it is."""
+        """True if the choice is proved minimal and the plan states what it is."""
         return self.proved and not self.misstated
 
     def to_dict(self) -> dict[str, Any]:
@@ -154,8 +154,8 @@ def check(data: Any, sites: Sites) -> Checked:
         problem, size = formulation.problem, formulation.moved_bytes(choice)
         lower = formulation.least_bytes(bound(problem, certificate), problem.evaluate(choice), size)
         prices = sites.per_transpose, sites.per_scattered
-        found = Checked(count, size, lower, formulation.capped, (), *prices)
-        return found._replace(misstated=tuple(_misstated(data, found, formulation)))
+        checked = Checked(count, size, lower, formulation.capped, (), *prices)
+        return checked._replace(misstated=tuple(_misstated(data, checked, formulation)))
     except (KeyError, TypeError, ValueError, IndexError, CertificateError) as error:
         raise ReadError(f"this plan's certificate is not valid ({error})") from error
 
@@ -179,9 +179,9 @@ def _values(formulation: Formulation, names: Sequence[str | None]) -> list[dict[
     ]
 
 
-def _misstated(data: Mapping[str, Any], found: Checked, formulation: Formulation) -> Iterator[Misstated]:
-    """What a plan states otherwise than it is: its figures, then its terminals, then those of single values."""
-    counted: dict[str, Any] = {"transposes": found.transposes, "bytes": found.bytes, "lower_bound": found.bound}
+def _misstated(data: Mapping[str, Any], checked: Checked, formulation: Formulation) -> Iterator[Misstated]:
+    """Yield the wrong statements of a plan: its figures, then its terminals, then those of single values."""
+    counted: dict[str, Any] = {"transposes": checked.transposes, "bytes": checked.bytes, "lower_bound": checked.bound}
     counted["terminals"] = _terminals(formulation)
     for figure, number in counted.items():
         if data.get(figure) != number:

@@ -61,8 +61,8 @@ class Plan:
         """The bytes that the source takes element by element."""
         sites = self.sites
         moving = [
-            (read, order_of(given.form))
-            for node, read, given in sites.viewing
+            (read, order_of(view.form))
+            for node, read, view in sites.viewing
             if not (read.root.constant or is_copied(node))
         ]
         moved = [read.root for read, order in moving if is_scattered(read.root, order_of(read.form), order)]
@@ -86,14 +86,14 @@ def plan(sites: Sites, *, time_limit: float | None = None, among: Candidates | N
         among: the labels to choose from (default: all that some pin demands).
     """
     formulation = formulate(sites, among=among)
-    found = plan_of(formulation, solve(formulation.problem, time_limit=time_limit))
-    more = found.size - found.source_size + sites.per_transpose * (len(found.crossings) - found.source_count)
+    best = plan_of(formulation, solve(formulation.problem, time_limit=time_limit))
+    more = best.size - best.source_size + sites.per_transpose * (len(best.crossings) - best.source_count)
     if sites.per_scattered:
-        more += sites.per_scattered * (found.scattered - found.source_scattered)
+        more += sites.per_scattered * (best.scattered - best.source_scattered)
     if among is None and not sites.chosen and more > 0:
         wider = with_source(sites, formulation)
         return plan(sites, time_limit=time_limit, among=wider)
-    return found
+    return best
 
 
 def plan_of(formulation: Formulation, solution: Solution) -> Plan:
@@ -117,36 +117,39 @@ def plan_of(formulation: Formulation, solution: Solution) -> Plan:
 def _labels(formulation: Formulation, choice: Sequence[int]) -> list[Label]:
     """The label of every site, also of those that follow others."""
     sites, leads = formulation.sites.sites, formulation.follow.leads
-    found = [labels[taken] if labels else None for labels, taken in zip(formulation.labels, choice, strict=True)]
+    label_by_site = [
+        labels[choice_of_site] if labels else None
+        for labels, choice_of_site in zip(formulation.labels, choice, strict=True)
+    ]
     for number, (lead, position) in leads.items():
-        label = found[lead]
+        label = label_by_site[lead]
         assert label is not None
         order = stored_order_numbers(sites[lead], label)[position]
-        found[number] = passing_on(sites[number], order)
-    return [label for label in found if label is not None]
+        label_by_site[number] = passing_on(sites[number], order)
+    return [label for label in label_by_site if label is not None]
 
 
 def _crossings(formulation: Formulation, choice: Sequence[int], labels: list[Label]) -> list[Crossing]:
     """The Transposes that remain; followers on the way get other labels where a Transpose stands better before them."""
     sites = formulation.sites.sites
-    found = []
+    crossings = []
     for index, value in enumerate(formulation.values):
         if not transposed_orders(value, choice):
             continue
-        given = value.producer.orders[choice[value.producer.node]]
+        producer_order = value.producer.orders[choice[value.producer.node]]
         wanting: dict[int, dict[int, None]] = {}
         for reader in value.readers:
             wanting.setdefault(reader.orders[choice[reader.node]], {})[reader.node] = None
-        for order in sorted(wanting.keys() - {given}):
+        for order in sorted(wanting.keys() - {producer_order}):
             root, orders = formulation.roots[index], formulation.orders[index]
             producer, readers = value.producer.node, tuple(wanting[order])
             if formulation.follow.leads:
-                between = orders[given], orders[order]
+                between = orders[producer_order], orders[order]
                 root, producer, readers = _slid(formulation, labels, root, between, alone=len(wanting) == 1)
             ends = sites[producer], tuple(sites[node] for node in readers)
-            moved = formulation.moved_by(index, given, order)
-            found.append(Crossing(root, orders[given], orders[order], moved, *ends))
-    return found
+            moved = formulation.moved_by(index, producer_order, order)
+            crossings.append(Crossing(root, orders[producer_order], orders[order], moved, *ends))
+    return crossings
 
 
 def _slid(
@@ -157,32 +160,34 @@ def _slid(
     *,
     alone: bool,  # everybody wants that one
 ) -> tuple[Root, int, tuple[int, ...]]:
-    """Where among followers a Transpose stands best: value, producer, readers.
+    """Return the best place among followers for a Transpose: value, producer, readers.
 
     Each runs in the one order or in the other, nearer to the source or farther from it (`far`).
     """
     sites, follow = formulation.sites.sites, formulation.follow
-    given, wanted = map(root.space.orders.number, orders)
-    reading = [n for n, end in follow.readers[root.index] if stored_order_numbers(sites[n], labels[n])[end] == wanted]
+    first_order, second_order = map(root.space.orders.number, orders)
+    reading = [
+        n for n, end in follow.readers[root.index] if stored_order_numbers(sites[n], labels[n])[end] == second_order
+    ]
     before, behind = follow.before(root.index) if alone else [], follow.behind(reading)
-    made = follow.producers[root.index]
-    assert made is not None
+    producer_end = follow.producers[root.index]
+    assert producer_end is not None
     # Each place: the value there, who gives it, and who reads it.
     places: list[tuple[Root, int, tuple[int, ...]]] = []
     for number in before:
         lead, position = follow.leads[number]
         places.append((sites[lead].ports[position].view.root, lead, (number,)))
-    places.append((root, made[0], tuple(dict.fromkeys(reading))))
+    places.append((root, producer_end[0], tuple(dict.fromkeys(reading))))
     for number, reader in zip(behind, (*behind[1:], *(follow.leads[first][0] for first in behind[:1])), strict=True):
         places.append((result(sites[number]).view.root, number, (reader,)))
     passing = [*before, *behind]
-    farther = [far(sites[number], given) - far(sites[number], wanted) for number in passing]
+    farther = [far(sites[number], first_order) - far(sites[number], second_order) for number in passing]
     first, costs = len(before), list(accumulate(farther, initial=0))
     best = min(range(len(places)), key=lambda place: (costs[place], abs(place - first)))
     for number in passing[best:first]:
-        labels[number] = passing_on(sites[number], wanted)
+        labels[number] = passing_on(sites[number], second_order)
     for number in passing[first:best]:
-        labels[number] = passing_on(sites[number], given)
+        labels[number] = passing_on(sites[number], first_order)
     return places[best]
 
 
@@ -205,7 +210,7 @@ def what_if(
     formulation = plan.formulation
     problem = formulation.problem
     before = formulation.weights.bytes_in(problem.evaluate(plan.solution.choice))
-    found = []
+    savings = []
     touched = {port.node: None for v in problem.values for port in (v.producer, *v.readers)}
     # Sites with one label; while nothing is transposed, none costs anything.
     fixed = [node for node in touched if plan.size and len(problem.costs[node]) == 1]
@@ -214,8 +219,8 @@ def what_if(
         cost = solve(relaxed).cost
         saved = before - formulation.weights.bytes_in(cost)
         if saved > 0:
-            found.append(Relaxed(formulation.sites.sites[node].name, saved))
-    return sorted(found, key=lambda item: (-item.bytes, item.site))
+            savings.append(Relaxed(formulation.sites.sites[node].name, saved))
+    return sorted(savings, key=lambda item: (-item.bytes, item.site))
 
 
 def _without(formulation: Formulation, node: int) -> Problem:

@@ -27,7 +27,7 @@ End = tuple[int, int]  # a site's number, and the position of one of its ports
 
 @dataclass
 class Aggregation:
-    """Which sites follow, and which value stands for each."""
+    """The sites that follow others, and the value that stands for each."""
 
     # a follower -> the end whose order it has: of what it reads, where it is given, or of what it gives, where it is
     # read. Followers come behind those that they follow.
@@ -44,21 +44,21 @@ class Aggregation:
 
     def before(self, root: int) -> list[int]:
         """The followers, one behind another, by whom a value is given in the order in which the first is given its."""
-        found: list[int] = []
+        followers: list[int] = []
         end = self.producers[root]
         while end is not None and end[0] in self.leads:
-            found.append(end[0])
+            followers.append(end[0])
             end = self.leads[end[0]]
-        return found[::-1]
+        return followers[::-1]
 
     def behind(self, reading: Sequence[int]) -> list[int]:
         """The followers, one behind another, through whom the only one that reads a value leads to another reader."""
         if len(reading) > 1 or reading[0] not in self.leads:
             return []
-        found = [reading[0]]
-        while (after := self._after.get(found[-1])) is not None:
-            found.append(after)
-        return found
+        followers = [reading[0]]
+        while (after := self._after.get(followers[-1])) is not None:
+            followers.append(after)
+        return followers
 
     @cached_property
     def _after(self) -> dict[int, int]:
@@ -68,15 +68,15 @@ class Aggregation:
 
 def following(sites: Sequence[Site], roots: Sequence[Root]) -> Aggregation:
     """The followers of a graph; none where it is not large."""
-    found = Aggregation.of_none(roots)
+    aggregation = Aggregation.of_none(roots)
     if len(sites) > LARGE:
-        _look(found, sites)
-    return found
+        _look(aggregation, sites)
+    return aggregation
 
 
-def _look(found: Aggregation, sites: Sequence[Site]) -> None:
-    producers: list[End | None] = [None] * len(found.stands)
-    readers: list[list[End]] = [[] for _ in found.stands]
+def _look(aggregation: Aggregation, sites: Sequence[Site]) -> None:
+    producers: list[End | None] = [None] * len(aggregation.stands)
+    readers: list[list[End]] = [[] for _ in aggregation.stands]
     for number, site in enumerate(sites):
         for port in site.ports:
             if port.output:
@@ -90,26 +90,26 @@ def _look(found: Aggregation, sites: Sequence[Site]) -> None:
         ends = _through(site, operands) if operands else None
         if ends is None or (producer := producers[ends[0]]) is None:
             continue
-        read, given = ends
+        read, written = ends
         if len(readers[read]) == 1:
             ahead[number] = producer
-            found.stands[read] = given
+            aggregation.stands[read] = written
         else:
-            passing.append((number, read, given))
-    for root in range(len(found.stands) - 1, -1, -1):  # what is read is made before what is given
-        found.stands[root] = found.stands[found.stands[root]]
-    for number, read, given in passing:
-        behind = found.stands[given]
+            passing.append((number, read, written))
+    for root in range(len(aggregation.stands) - 1, -1, -1):  # what is read is made before what is given
+        aggregation.stands[root] = aggregation.stands[aggregation.stands[root]]
+    for number, read, written in passing:
+        behind = aggregation.stands[written]
         if len(readers[behind]) == 1:
-            found.leads[number] = readers[behind][0]
-            found.stands[behind] = read
-    found.stands = [found.stands[root] for root in found.stands]
-    found.leads |= ahead  # a reader that is followed follows nobody
-    found.producers, found.readers = producers, readers
+            aggregation.leads[number] = readers[behind][0]
+            aggregation.stands[behind] = read
+    aggregation.stands = [aggregation.stands[root] for root in aggregation.stands]
+    aggregation.leads |= ahead  # a reader that is followed follows nobody
+    aggregation.producers, aggregation.readers = producers, readers
 
 
 def result(site: Site) -> Port:
-    """What a follower gives."""
+    """Return the port of what a follower gives."""
     for port in site.ports:
         if port.output:
             return port
@@ -135,10 +135,10 @@ def _alike(site: Site) -> frozenset[int]:
     signature, results = site.signature, [port for port in site.ports if port.output]
     if len(results) != 1 or signature.variants or signature.tail or signature.block or site.whole:
         return frozenset()
-    given = results[0]
-    if any(held and factor not in given.factors for port in site.ports for factor, held in port.factors.items()):
+    output = results[0]
+    if any(indices and factor not in output.factors for port in site.ports for factor, indices in port.factors.items()):
         return frozenset()
-    alike = (port for port in site.ports if port.view.root.space.orders is given.view.root.space.orders)
+    alike = (port for port in site.ports if port.view.root.space.orders is output.view.root.space.orders)
     return frozenset(
-        port.position for port in alike if not (port.pinned or port.output) and port.factors == given.factors
+        port.position for port in alike if not (port.pinned or port.output) and port.factors == output.factors
     )

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Placed(NamedTuple):
-    """How one operand is stored under a label: (letter, extent) of each dimension, the form, and its order."""
+    """The storage of one operand under a label: (letter, extent) of each dimension, the form, and its order."""
 
     dims: tuple[tuple[str, Extent], ...]
     form: Form
@@ -51,13 +51,13 @@ class Memory:
     def __init__(self) -> None:
         self._found: dict[tuple[object, object], Any] = {}
 
-    def of(self, find: Callable[[*Given], T], described: object, *given: *Given) -> T:
-        """What `find` gives of `given`; it is asked once for each that is described alike."""
+    def of(self, find: Callable[[*Given], T], described: object, *arguments: *Given) -> T:
+        """Return what `find` answers to `arguments`; it is asked once for all that are described alike."""
         key = find, described
-        found: T | None = self._found.get(key)
-        if found is None:
-            found = self._found[key] = find(*given)
-        return found
+        answer: T | None = self._found.get(key)
+        if answer is None:
+            answer = self._found[key] = find(*arguments)
+        return answer
 
 
 class Orders:
@@ -72,11 +72,11 @@ class Orders:
 
     def number(self, order: Order) -> int:
         """The number of an order: equal orders have one, and it is quick to compare."""
-        found = self._numbers.get(order)
-        if found is None:
-            found = self._numbers[order] = len(self._orders)
+        number = self._numbers.get(order)
+        if number is None:
+            number = self._numbers[order] = len(self._orders)
             self._orders.append(order)
-        return found
+        return number
 
 
 class Space(Memory):
@@ -94,10 +94,10 @@ class Space(Memory):
 
     def shape(self, form: Form) -> tuple[Extent, ...]:
         """The shape of a value under `form`."""
-        found = self._shapes.get(form)
-        if found is None:
-            found = self._shapes[form] = tuple(product(self.extents[index] for index in dim) for dim in form)
-        return found
+        shape = self._shapes.get(form)
+        if shape is None:
+            shape = self._shapes[form] = tuple(product(self.extents[index] for index in dim) for dim in form)
+        return shape
 
 
 UNNUMBERED = Space((), (), Orders())
@@ -258,7 +258,7 @@ class Site:
 
     @property
     def name(self) -> str:
-        """How reports call the site: by its operator and its label."""
+        """The site's name in reports: its operator and its label."""
         return f"{self.operator.rpartition(':')[2]} {self.label}"
 
     @property
@@ -268,7 +268,7 @@ class Site:
 
     @property
     def runs(self) -> int:
-        """How often the node runs in an inference: as often as what it gives is computed."""
+        """The number of times that the node runs in an inference: as often as its results are computed."""
         return max((port.view.root.runs for port in self.ports if port.output), default=1)
 
     def free_ports(self) -> list[Port]:
@@ -290,11 +290,11 @@ class Numbering:
         """Number a root's factors: as those of a value before it that has the same ones, maybe in another order."""
         known = self._roots.get(root.dims)
         if known is None:
-            held = frozenset(root.dims)
-            where = self._factors.get(held)
+            pieces = frozenset(root.dims)
+            where = self._factors.get(pieces)
             if where is None:
                 where = {piece: position for position, piece in enumerate(leaves(root.dims))}
-                self._factors[held] = where
+                self._factors[pieces] = where
             logical = tuple(
                 [
                     (where[piece],) if piece in where else tuple([where[leaf] for leaf in leaves((piece,))])
@@ -330,29 +330,29 @@ def _pattern(site: Site) -> Pattern:
     factors: list[tuple[str, int]] = []
     lies: dict[Port, Lies] = {port: {} for port in site.ports}
 
-    def add(letter: str, k: int, held: Sequence[tuple[Port, Sequence[int]]]) -> None:
-        for port, indices in held:
+    def add(letter: str, k: int, indices_by_port: Sequence[tuple[Port, Sequence[int]]]) -> None:
+        for port, indices in indices_by_port:
             lies[port][len(factors)] = tuple(indices)
         factors.append((letter, k))
 
     free = [(port, port.view.form, port.axes) for port in site.free_ports()]
     for letter in site.signature.letters:
-        held = [
+        holders = [
             (port, [index for axis in axes[letter] for index in form[axis]])
             for port, form, axes in free
             if letter in axes
         ]
         if letter in site.whole:
-            cut = [(port, *_cut(site, port, letter, indices)) for port, indices in held]
+            cut = [(port, *_cut(site, port, letter, indices)) for port, indices in holders]
             add(letter, 0, [(port, outer) for port, outer, _ in cut])
             for k in range(max((len(inner) for _, _, inner in cut), default=0)):
                 add(letter, k + 1, [(port, inner[k : k + 1]) for port, _, inner in cut])
             continue
-        count = max((len(indices) for _, indices in held), default=0)
+        count = max((len(indices) for _, indices in holders), default=0)
         if not count:
             add(letter, 0, [])
         for k in range(count):
-            add(letter, k, [(port, indices[k : k + 1]) for port, indices in held if indices])
+            add(letter, k, [(port, indices[k : k + 1]) for port, indices in holders if indices])
     return Pattern(tuple(factors), tuple(lies.values()))
 
 

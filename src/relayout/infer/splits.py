@@ -17,13 +17,13 @@ def carry(site: Site) -> None:
     site.whole = site.signature.whole
     if _is_same(site.ports):
         return
-    for letter, held in _holding(tuple([None if port.pinned else port.letters for port in site.ports])):
-        if letter not in site.whole and not _linked(site.ports, held):
+    for letter, holders in _holding(tuple([None if port.pinned else port.letters for port in site.ports])):
+        if letter not in site.whole and not _linked(site.ports, holders):
             site.whole |= {letter}
 
 
 def _is_same(ports: Sequence[Port]) -> bool:
-    """Whether all operands have the very same pieces for the same letters."""
+    """Tell whether all operands have the very same pieces for the same letters."""
     if not ports:
         return True
     letters, dims = ports[0].letters, ports[0].view.dims
@@ -45,8 +45,8 @@ def tile(site: Site) -> None:
 def _in_tiles(site: Site, letter: str, size: int) -> bool:
     if letter in site.whole:
         return _in_runs(site, letter, size)
-    held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
-    for pieces in held:
+    operand_pieces = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
+    for pieces in operand_pieces:
         extent = product(leaf.extent for leaf in leaves(pieces))
         if extent.is_one:
             continue
@@ -62,8 +62,8 @@ def refine(
     most: int,  # elements in the longest run that no cut divides: a run's length divides it
 ) -> bool:
     """Let the runs of a whole axis lie apart where some operand's factors are such runs; whether any came to it."""
-    held = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
-    sizes = [size for pieces in held for size in _suffixes(pieces) if most % size == 0]
+    operand_pieces = (port.pieces(letter) for port in site.ports if not port.pinned and letter in port.axes)
+    sizes = [size for pieces in operand_pieces for size in _suffixes(pieces) if most % size == 0]
     size, known = max(sizes, default=1), site.grain.pop(letter, 1)
     if size > known and _in_runs(site, letter, size):
         return True
@@ -98,17 +98,17 @@ Held = tuple[tuple[int, tuple[int, ...]], ...]  # the operands that hold an axis
 @lru_cache(4096)
 def _holding(operands: tuple[Letters | None, ...]) -> tuple[tuple[str, Held], ...]:
     """Letter -> the operands and dimensions that hold it."""
-    found: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
+    holders_by_letter: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
     for position, letters in enumerate(operands):
         for letter, axes in axes_of(letters or ()).items():
-            found.setdefault(letter, []).append((position, axes))
-    return tuple((letter, tuple(held)) for letter, held in found.items())
+            holders_by_letter.setdefault(letter, []).append((position, axes))
+    return tuple((letter, tuple(holders)) for letter, holders in holders_by_letter.items())
 
 
-def _linked(ports: Sequence[Port], held: Held) -> bool:
+def _linked(ports: Sequence[Port], holders: Held) -> bool:
     """Link an axis's factors on all operands that hold more than one element of it."""
     first: tuple[Piece, ...] = ()
-    for position, axes in held:
+    for position, axes in holders:
         dims = ports[position].view.dims
         pieces = dims[axes[0]] if len(axes) == 1 else tuple([piece for axis in axes for piece in dims[axis]])
         if _is_one(pieces):
@@ -121,7 +121,7 @@ def _linked(ports: Sequence[Port], held: Held) -> bool:
 
 
 def _are_linked(first: tuple[Piece, ...], second: tuple[Piece, ...]) -> bool:
-    """Whether two axes are one factor each, and known to be the same."""
+    """Tell whether two axes are one factor each, and known to be the same."""
     return len(first) == len(second) == 1 and first[0].linked is second[0].linked
 
 
@@ -130,7 +130,7 @@ def _is_one(pieces: tuple[Piece, ...]) -> bool:
 
 
 def _suffixes(pieces: Sequence[Piece]) -> Iterator[int]:
-    """How many elements the last factor of an axis has, the last two, and so on, but for the axis as a whole."""
+    """Yield the elements of the last factor of an axis, of the last two, and so on, but for the axis as a whole."""
     size = 1
     for leaf in reversed(leaves(pieces)[1:]):
         if not leaf.extent.is_static:

@@ -166,7 +166,13 @@ def _dims_in_variant(site: Site, label: Label, variant: Variant, port: Port) -> 
     factors = site.pattern.of(_by_letter, label.order, site, label.order)
     tokens = site.pattern.of(_tokens, (label.variant, port.position), site, variant, port)
     return [
-        (name, _leaves(port, [factor for part, kept in parts for factor in _part(factors, part, kept, port)]))
+        (
+            name,
+            _leaves(
+                port,
+                [factor for part, in_source_order in parts for factor in _part(factors, part, in_source_order, port)],
+            ),
+        )
         for name, parts in tokens
     ]
 
@@ -206,31 +212,31 @@ def _tokens(site: Site, variant: Variant, port: Port) -> list[tuple[str, list[tu
     What one operand holds in tiles, or as a whole, keeps the source's order in all of them.
     """
     stored = (variant.outputs if port.output else variant.inputs)[0 if site.node is None else port.slot]
-    kept = site.whole.union(letter for letter, _ in variant.tiles)
+    ordered_letters = site.whole.union(letter for letter, _ in variant.tiles)
     tokens = []
     for parts in map(parts_of, dict.fromkeys(stored or ())):
         name = "*".join([part.letter for part in parts])
         if parts[0].letter in port.axes or (name in site.signature.stretched and not port.output):
-            tokens.append((name, [(part, part.letter in kept) for part in parts]))
+            tokens.append((name, [(part, part.letter in ordered_letters) for part in parts]))
     return tokens
 
 
-def _part(by_letter: Mapping[str, tuple[int, ...]], part: Part, kept: bool, port: Port) -> Sequence[int]:
-    """List the factors of a part of a variant's dimension; `kept`: in the source's order."""
+def _part(by_letter: Mapping[str, tuple[int, ...]], part: Part, in_source_order: bool, port: Port) -> Sequence[int]:
+    """List the factors of a part of a variant's dimension; `in_source_order`: in the source's order."""
     factors = by_letter.get(part.letter, ())
-    if kept and len(factors) > 1:
+    if in_source_order and len(factors) > 1:
         factors = tuple(sorted(factors))
     return _tiled(factors, part, port) if part.tile else factors
 
 
-def _tiled(held: Sequence[int], part: Part, port: Port) -> Sequence[int]:
+def _tiled(factors: Sequence[int], part: Part, port: Port) -> Sequence[int]:
     """Of the factors of an axis in tiles, in the source's order, those of the tile, or the others."""
-    size, first = 1, len(held)
+    size, first = 1, len(factors)
     while size < part.tile and first:
         first -= 1
-        for leaf in port.factors.get(held[first], ()):
+        for leaf in port.factors.get(factors[first], ()):
             size *= port.view.root.extents[leaf].number
-    return held[first:] if part.inner else held[:first]
+    return factors[first:] if part.inner else factors[:first]
 
 
 def is_exchanged(site: Site, order: Sequence[int]) -> bool:
@@ -240,5 +246,5 @@ def is_exchanged(site: Site, order: Sequence[int]) -> bool:
 
 def tail_of(site: Site, order: Sequence[int]) -> Letters:
     """The tail's axes in the order in which they end."""
-    met = dict.fromkeys(site.factors[factor][0] for factor in reversed(order))
-    return tuple(letter for letter in met if letter in site.signature.tail)[::-1]
+    letters = dict.fromkeys(site.factors[factor][0] for factor in reversed(order))
+    return tuple(letter for letter in letters if letter in site.signature.tail)[::-1]

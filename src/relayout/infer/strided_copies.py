@@ -22,24 +22,24 @@ SPAN = 32  # the shortest run, in elements, in which an operator may stretch one
 
 
 def is_run(extents: Sequence[Extent]) -> bool:
-    """Whether the innermost axes make a run that is worth copying as a whole; dynamic ones do."""
+    """Tell whether the innermost axes make a run that is worth copying as a whole; dynamic ones do."""
     whole = product(extents)
     return bool(whole.symbols) or whole.number >= RUN
 
 
-def is_scattered(root: Root, given: Order, order: Order) -> bool:
-    """Whether a Transpose from one order to another takes single elements, or runs that are hardly longer."""
-    return root.space.of(_is_scattered, (given, order), root, given, order)
+def is_scattered(root: Root, start: Order, order: Order) -> bool:
+    """Tell whether a Transpose from one order to another takes single elements, or runs that are hardly longer."""
+    return root.space.of(_is_scattered, (start, order), root, start, order)
 
 
-def _is_scattered(root: Root, given: Order, order: Order) -> bool:
-    perm = between(given, order)
+def _is_scattered(root: Root, start: Order, order: Order) -> bool:
+    perm = between(start, order)
     stay = len(perm)
     while stay and perm[stay - 1] == stay - 1:
         stay -= 1
     if stay == len(perm) and is_rotation(perm):
         return False
-    return not is_run([root.extents[leaf] for leaf in given[stay:]])
+    return not is_run([root.extents[leaf] for leaf in start[stay:]])
 
 
 def scattering(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -> frozenset[tuple[int, int]]:
@@ -52,25 +52,26 @@ def scattering(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -
     """
     producer, *readers = ports
     pairs = product_of(set(producer.orders), {number for port in readers for number in port.orders})
-    return frozenset((given, order) for given, order in pairs if is_scattered(root, orders[given], orders[order]))
+    return frozenset((start, order) for start, order in pairs if is_scattered(root, orders[start], orders[order]))
 
 
-def transposes_needed(root: Root, given: Order, order: Order, most: int) -> int:
+def transposes_needed(root: Root, start: Order, order: Order, most: int) -> int:
     """Count the Transposes from one order of a value to another, if one moves `most` axes at most (0: any number)."""
-    if given == order or not 0 < most < len(order):
-        return int(given != order)
-    return root.space.of(_transposes_needed, (given, order, most), root, given, order, most)
+    if start == order or not 0 < most < len(order):
+        return int(start != order)
+    return root.space.of(_transposes_needed, (start, order, most), root, start, order, most)
 
 
-def _transposes_needed(root: Root, given: Order, order: Order, most: int) -> int:
-    perm = between(given, order)
+def _transposes_needed(root: Root, start: Order, order: Order, most: int) -> int:
+    perm = between(start, order)
     if 1 + sum(after != before + 1 for before, after in pairwise(perm)) <= most:
         return 1
-    return len(list(transposes_of_few_axes([root.extents[leaf] for leaf in given], perm, most)))
+    return len(list(transposes_of_few_axes([root.extents[leaf] for leaf in start], perm, most)))
 
 
 def stretches_elements(site: Site, label: Label) -> bool:
-    """Whether an operator stretches one computed operand over another in runs that are hardly longer than an element.
+    """Tell whether an operator stretches one computed operand over another in runs that are hardly longer than an
+    element.
 
     Constants do not count: few channels to add to are no reason to transpose an image twice. Nor does an operator whose
     orders have prices: these say it.
@@ -95,15 +96,15 @@ def span(
 def _span(site: Site, label: Label, among: tuple[int, ...]) -> float:
     span, kind = 1, None
     for factor in reversed(label.order):
-        held = {port: port.factors[factor] for port in site.ports if port.factors.get(factor)}
-        extents = [port.view.root.extents[leaf] for port, leaves in held.items() for leaf in leaves]
+        leaves_by_port = {port: port.factors[factor] for port in site.ports if port.factors.get(factor)}
+        extents = [port.view.root.extents[leaf] for port, leaves in leaves_by_port.items() for leaf in leaves]
         if all(extent.is_one for extent in extents):
             continue
-        reading = [port.position for port in held if port.position in among]
+        reading = [port.position for port in leaves_by_port if port.position in among]
         if kind is not None and reading != kind:
             return span
         kind = reading
-        port, leaves = next(iter(held.items()))
-        found = product(port.view.root.extents[leaf] for leaf in leaves)
-        span *= SPAN if found.symbols else found.number
+        port, leaves = next(iter(leaves_by_port.items()))
+        elements = product(port.view.root.extents[leaf] for leaf in leaves)
+        span *= SPAN if elements.symbols else elements.number
     return math.inf

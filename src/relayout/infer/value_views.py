@@ -44,10 +44,10 @@ class RequantizedViews:
         integers, result = site.free_ports()
         if site.whole or integers.view.root.constant:
             return None
-        made, read = leaves(result.view.root.dims), leaves(chain(*integers.view.dims))
-        if [piece.extent for piece in made] != [piece.extent for piece in read]:
+        result_leaves, read = leaves(result.view.root.dims), leaves(chain(*integers.view.dims))
+        if [piece.extent for piece in result_leaves] != [piece.extent for piece in read]:
             return None
-        leaf = dict(zip(made, read, strict=True))
+        leaf = dict(zip(result_leaves, read, strict=True))
         dims = tuple(tuple(leaf[piece] for piece in leaves(dim)) for dim in view.dims)
         self.integers[view.root] = integers.view.root
         return View(integers.view.root, dims)
@@ -58,9 +58,9 @@ class RequantizedViews:
             return
         read = {port.view.root for site in self.sites.sites for port in site.ports if not port.output}
         self.integers = {real: integers for real, integers in self.integers.items() if real not in read}
-        left = {self.dequantized[root]: None for root in self.integers}
-        self.sites.sites = [site for site in self.sites.sites if site not in left]
-        self.sites.requantizing += [site.node for site in left if site.node is not None]
+        unread_sites = {self.dequantized[root]: None for root in self.integers}
+        self.sites.sites = [site for site in self.sites.sites if site not in unread_sites]
+        self.sites.requantizing += [site.node for site in unread_sites if site.node is not None]
 
 
 class ValueViews:
@@ -131,8 +131,8 @@ class ValueViews:
 
     def view(self, value: ir.Value) -> View:
         """The view that a value is; a new root where nothing is noted of it."""
-        found = self.sites.views.get(value)
-        return found if found is not None else self.root(value, constant=value.const_value is not None)
+        view = self.sites.views.get(value)
+        return view if view is not None else self.root(value, constant=value.const_value is not None)
 
 
 def regrouped_view(view: View, parts: Sequence[Segment], shape: Sequence[Extent]) -> View | None:

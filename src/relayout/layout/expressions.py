@@ -69,11 +69,11 @@ def _tokens(text: str) -> list[str] | None:
         return None
     tokens, place, text = list[str](), 0, text.rstrip()
     while place < len(text):
-        found = _TOKEN.match(text, place)
-        if found is None:
+        match = _TOKEN.match(text, place)
+        if match is None:
             return None
-        tokens.append(found[found.lastindex or 0])
-        place = found.end()
+        tokens.append(match[match.lastindex or 0])
+        place = match.end()
     signs = sum(token in ("(", "-", "+", "**") for token in tokens)
     return tokens if tokens and signs <= DEEPEST else None
 

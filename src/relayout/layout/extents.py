@@ -39,11 +39,11 @@ class Extent:
         """The exact quotient `self / other`, or None where there is none."""
         if other.number == 0 or self.number % other.number:
             return None
-        left = Counter(self.symbols)
-        left.subtract(other.symbols)
-        if any(count < 0 for count in left.values()):
+        remaining = Counter(self.symbols)
+        remaining.subtract(other.symbols)
+        if any(count < 0 for count in remaining.values()):
             return None
-        return Extent(self.number // other.number, tuple(sorted(left.elements())))
+        return Extent(self.number // other.number, tuple(sorted(remaining.elements())))
 
     def floor(self, other: "Extent") -> "Extent | None":
         """The quotient `self / other` without its rest; None where that has no name, as symbols divide what is left."""
@@ -54,13 +54,13 @@ class Extent:
         if other.number == 0 or sum(common.values()) < len(other.symbols):
             return None
         shared = math.gcd(self.number, other.number)
-        left = Extent(self.number // shared, tuple(sorted((Counter(self.symbols) - common).elements())))
+        dividend = Extent(self.number // shared, tuple(sorted((Counter(self.symbols) - common).elements())))
         divisor = other.number // shared
-        if left.is_static:
-            return Extent(left.number // divisor)
-        if left.number == 1 and len(left.symbols) == 1 and (inner := quotient(left.symbols[0])):
+        if dividend.is_static:
+            return Extent(dividend.number // divisor)
+        if dividend.number == 1 and len(dividend.symbols) == 1 and (inner := quotient(dividend.symbols[0])):
             return inner[0].floor(Extent(inner[1] * divisor))
-        text = str(left)
+        text = str(dividend)
         return Extent(1, (f"({text}//{divisor})" if text.isidentifier() else f"(({text})//{divisor})",))
 
     def plus(self, by: int) -> "Extent":
@@ -68,9 +68,9 @@ class Extent:
         if self.is_static or not by:
             return Extent(self.number + by, self.symbols) if self.is_static else self
         text = str(self)
-        found = _SUM.fullmatch(text)
-        if found:
-            text, by = found[1], by + int(f"{found[2]}{found[3]}")
+        match = _SUM.fullmatch(text)
+        if match:
+            text, by = match[1], by + int(f"{match[2]}{match[3]}")
         return Extent(1, (f"{text} {'+' if by > 0 else '-'} {abs(by)}",)) if by else Extent.of(text)
 
     @property
@@ -81,12 +81,12 @@ class Extent:
 
     @property
     def is_one(self) -> bool:
-        """Whether this is 1: an axis that moves for free."""
+        """True if this is 1: an axis that moves for free."""
         return self.number == 1 and not self.symbols
 
     @property
     def is_static(self) -> bool:
-        """Whether no symbol is left."""
+        """True if no symbol is left."""
         return not self.symbols
 
     def value(self, symbols: Mapping[str, int], default: int = 1) -> int:
@@ -131,7 +131,7 @@ def _extent(dim: Dim) -> Extent:
 
 
 def _factors(text: str) -> list[str]:
-    """What a product multiplies: numbers, names, quotients, what stands in parentheses; nothing if it is no product."""
+    """Return the factors of a product: numbers, names, quotients, texts in parentheses; nothing if it is no product."""
     if len(text) > LONGEST:
         return []
     pieces, factors = _pieces(text), list[str]()
@@ -148,7 +148,7 @@ def _factors(text: str) -> list[str]:
 
 
 def _pieces(text: str) -> list[str]:
-    """What stands between the signs of multiplication outside parentheses; nothing if some are not closed."""
+    """Return the texts between the signs of multiplication outside parentheses; nothing if some are not closed."""
     pieces, depth, start = list[str](), 0, 0
     for place, character in enumerate(f"{text}*"):
         depth += (character == "(") - (character == ")")
@@ -159,7 +159,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def _is_factor(text: str) -> bool:
-    """Whether a text is a number, a name or a quotient: in a product any other stands in parentheses."""
+    """Tell whether a text is a number, a name or a quotient: in a product any other stands in parentheses."""
     return text.isidentifier() or text.isdecimal() or quotient(text) is not None
 
 
@@ -171,7 +171,7 @@ def _bare(factor: str) -> str:
 
 
 def _closes_last(text: str) -> bool:
-    """Whether the first parenthesis is closed by the last character."""
+    """Tell whether the first parenthesis is closed by the last character."""
     depth = 0
     for place, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -182,17 +182,17 @@ def _closes_last(text: str) -> bool:
 
 @lru_cache(4096)
 def quotient(symbol: str) -> tuple[Extent, int] | None:
-    """What a symbol like `(height//4)` divides, and by what; None for any other."""
-    found = _QUOTIENT.fullmatch(symbol) if _closes_last(symbol) else None
-    if found is None:
+    """Return the dividend and the divisor of a symbol like `(height//4)`; None for any other."""
+    match = _QUOTIENT.fullmatch(symbol) if _closes_last(symbol) else None
+    if match is None:
         return None
-    inner = found[1]
+    inner = match[1]
     if inner.startswith("(") and _closes_last(inner) and not _QUOTIENT.fullmatch(inner):
         inner = inner[1:-1]
     elif not _factors(inner):
         return None  # what is divided of a sum that stands in no parentheses is its last term
     whole = Extent.of(inner)
-    return None if any(map(quotient, whole.symbols)) else (whole, int(found[2]))
+    return None if any(map(quotient, whole.symbols)) else (whole, int(match[2]))
 
 
 ONE = Extent(1)
@@ -214,7 +214,7 @@ class Learned(NamedTuple):
     same: Mapping[str, Dim] = {}  # symbol -> another that is equal, or, of one that shape inference made up, a number
 
     def of(self, source: Iterable[Extent], target: Iterable[Extent]) -> "Learned":
-        """The same with what a Reshape from `source` to `target` adds: both have as many elements.
+        """Return this with what a Reshape from `source` to `target` adds: both have as many elements.
 
         Where floors multiply to what the whole does, none has a rest:
 
@@ -225,13 +225,15 @@ class Learned(NamedTuple):
         sides = [Extent(e.number, tuple((Counter(e.symbols) - common).elements())) for e in (left, right)]
         whole, floored = sorted(sides, key=lambda side: any(map(quotient, side.symbols)))
         if len(whole.symbols) == 1 and len(floored.symbols) == 1 and not any(map(quotient, floored.symbols)):
-            kept, other = sorted((*whole.symbols, *floored.symbols), key=lambda name: (name.startswith("unk__"), name))
-            return self._replace(same={**self.same, other: kept}) if whole.number == floored.number else self
+            name_that_stays, other = sorted(
+                (*whole.symbols, *floored.symbols), key=lambda name: (name.startswith("unk__"), name)
+            )
+            return self._replace(same={**self.same, other: name_that_stays}) if whole.number == floored.number else self
         number, named = sorted(sides, key=lambda side: len(side.symbols))
         if number.is_static and len(named.symbols) == 1 and named.number and number.number % named.number == 0:
             (name,) = named.symbols
-            found = number.number // named.number
-            return self._replace(same={**self.same, name: found}) if name.startswith("unk__") else self
+            number_of_name = number.number // named.number
+            return self._replace(same={**self.same, name: number_of_name}) if name.startswith("unk__") else self
         parts = [quotient(symbol) or (Extent(1, (symbol,)), 1) for symbol in floored.symbols]
         by = math.prod(divisor for _, divisor in parts)
         if Extent(floored.number) * product(part for part, _ in parts) != whole * Extent(by):

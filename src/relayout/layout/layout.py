@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is an order only, without a tile."""
+        """True if this is an order only, without a tile."""
         return not self.tiles
 
     def perm_to(self, other: "Layout") -> tuple[int, ...]:

@@ -49,31 +49,35 @@ class Normalization(NamedTuple):
         mean, std = self.spread(array.shape)
         return np.asarray(array.astype(np.float64) * std + mean, array.dtype)
 
-    def as_stored(self, held: Sequence[Holds], stored: Sequence[object]) -> "Normalization":
+    def as_stored(self, source_values: Sequence[Holds], stored: Sequence[object]) -> "Normalization":
         """Return it with the axis as an input of this shape stores it that holds these values of its sources."""
-        return self if self.axis is None else self._replace(axis=self._axes(held, stored).get(self.axis, self.axis))
+        return (
+            self
+            if self.axis is None
+            else self._replace(axis=self._axes(source_values, stored).get(self.axis, self.axis))
+        )
 
-    def in_source(self, held: Sequence[Holds], stored: Sequence[object]) -> "Normalization":
+    def in_source(self, source_values: Sequence[Holds], stored: Sequence[object]) -> "Normalization":
         """Return it with the axis in the order of `of`, where it was as an input stores it that holds these values."""
-        back = {mine: axis for axis, mine in self._axes(held, stored).items()}
+        back = {mine: axis for axis, mine in self._axes(source_values, stored).items()}
         return self if self.axis is None else self._replace(axis=back.get(self.axis, self.axis))
 
-    def _axes(self, held: Sequence[Holds], stored: Sequence[object]) -> dict[int, int]:
+    def _axes(self, source_values: Sequence[Holds], stored: Sequence[object]) -> dict[int, int]:
         """Return the axes of `of` -> those stored, but for extents of 1; none if an axis is split or joined."""
-        named = [each for each in held if each.name == self.of]
+        named = [each for each in source_values if each.name == self.of]
         if not named:
             return {}
         last = named[-1]
         extents = [extent if isinstance(extent, int) else -1 for extent in stored]
         last = with_extents(last, extents) or last  # a batch that was open may be 1
-        kept = [axis for axis, extent in enumerate(last.shape) if extent != 1]
+        source_axes = [axis for axis, extent in enumerate(last.shape) if extent != 1]
         mine = [axis for axis, extent in enumerate(stored) if extent != 1]
         ones = {place for place, extent in enumerate(last.factors) if extent == 1}
         order = [factor for factor in last.perm if factor not in ones]
         order = [sorted(order).index(factor) for factor in order]
-        if not len(kept) == len(mine) == len(order):
+        if not len(source_axes) == len(mine) == len(order):
             return {}
-        return {kept[factor]: mine[place] for place, factor in enumerate(order)}
+        return {source_axes[factor]: mine[place] for place, factor in enumerate(order)}
 
     def after(self, first: "Normalization") -> "Normalization":
         """Return this normalization of what another one has made.
@@ -102,10 +106,10 @@ class Normalization(NamedTuple):
         return json.dumps(data, ensure_ascii=False, separators=(",", ":"))
 
     @staticmethod
-    def stored(text: str, held: Sequence[Holds], shape: Sequence[object]) -> "Normalization | None":
+    def stored(text: str, source_values: Sequence[Holds], shape: Sequence[object]) -> "Normalization | None":
         """Return what a model's metadata says of an input, with the axis as the input is stored."""
         loaded = Normalization.load(text)
-        return None if loaded is None else loaded.as_stored(held, shape)
+        return None if loaded is None else loaded.as_stored(source_values, shape)
 
     @staticmethod
     def load(text: str) -> "Normalization | None":

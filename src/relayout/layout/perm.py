@@ -37,7 +37,7 @@ def permute(perm: Sequence[int], items: Sequence[T]) -> tuple[T, ...]:
 
 
 def is_identity(perm: Sequence[int]) -> bool:
-    """Whether nothing moves."""
+    """Tell whether nothing moves."""
     return all(position == axis for position, axis in enumerate(perm))
 
 
@@ -68,7 +68,7 @@ def innermost(perm: Sequence[int]) -> tuple[int, ...]:
 
 
 def is_rotation(perm: Sequence[int]) -> bool:
-    """Whether axes that lie together change places with all those behind them: `a b c d -> a c d b`."""
+    """Tell whether axes that lie together change places with all those behind them: `a b c d -> a c d b`."""
     outer = 0
     while outer < len(perm) and perm[outer] == outer:
         outer += 1
@@ -92,8 +92,8 @@ def transposes_of_few_axes(dims: Sequence[Dim | Extent], perm: Sequence[int], mo
     [(('batch', 3, 20), (0, 2, 1))]
     """
     moved = [axis for axis in perm if not Extent.of(dims[axis]).is_one]
-    wanted = {axis: place for place, axis in enumerate(moved)}
-    lying = [(wanted[axis], wanted[axis] + 1, Extent.of(dims[axis])) for axis in sorted(moved)]
+    place_of_axis = {axis: place for place, axis in enumerate(moved)}
+    lying = [(place_of_axis[axis], place_of_axis[axis] + 1, Extent.of(dims[axis])) for axis in sorted(moved)]
     while True:
         lying = _joined(lying)
         if len(lying) < 2:

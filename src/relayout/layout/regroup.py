@@ -22,7 +22,7 @@ class Segment(NamedTuple):
 
     @property
     def is_barrier(self) -> bool:
-        """Whether the two sides have no common refinement."""
+        """True if the two sides have no common refinement."""
         return self.factors is None
 
 

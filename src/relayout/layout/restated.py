@@ -22,10 +22,10 @@ def with_extents(holds: Holds, stored: Stored) -> Holds | None:
     if -1 not in (*holds.factors, *holds.shape) or -1 in stored:
         return holds
     known = resolved_as_stored(holds, stored)
-    laid = fill_factors(perms.permute(known.perm, known.factors), stored)
-    if laid is None:
+    stored_factors = fill_factors(perms.permute(known.perm, known.factors), stored)
+    if stored_factors is None:
         return None
-    factors = perms.permute(perms.inverse(known.perm), laid)
+    factors = perms.permute(perms.inverse(known.perm), stored_factors)
     shape = list(known.shape)
     if shape.count(-1) == 1:
         shape[shape.index(-1)] = prod(factors) // max(1, prod(extent for extent in shape if extent != -1))
@@ -57,7 +57,12 @@ def restated(
             added.append(axis)
             continue
         place = next(
-            (place for place, held in enumerate(source) if held == [holds.perm[each] for each in stored[axis]]), -1
+            (
+                place
+                for place, factors_of_dim in enumerate(source)
+                if factors_of_dim == [holds.perm[each] for each in stored[axis]]
+            ),
+            -1,
         )
         if len(stored[axis]) != 1 or place == -1:
             return None
@@ -70,10 +75,10 @@ def restated(
 
 def _with_factor(holds: Holds, stored: Dealt, source: Dealt, axis: int, extent: int) -> Holds | None:
     """With a factor for a stored axis that had one element, which the source has where it has as many others before."""
-    ones = [place for place, held in enumerate(source) if not held]
-    if len(ones) != sum(not held for held in stored):
+    ones = [place for place, factors_of_dim in enumerate(source) if not factors_of_dim]
+    if len(ones) != sum(not factors_of_dim for factors_of_dim in stored):
         return None
-    place = ones[sum(not held for held in stored[:axis])]
+    place = ones[sum(not factors_of_dim for factors_of_dim in stored[:axis])]
     new = sum(map(len, source[:place]))
     perm = [factor + (factor >= new) for factor in holds.perm]
     perm.insert(sum(map(len, stored[:axis])), new)
@@ -86,12 +91,12 @@ def _dealt(factors: Sequence[int], shape: Sequence[int]) -> list[list[int]] | No
     dims: list[list[int]] = []
     place = 0
     for extent in shape:
-        held: list[int] = []
+        dim: list[int] = []
         size = 1
         while place < len(factors) and size != extent and (extent == -1 or 0 < size < extent):
-            held.append(place)
+            dim.append(place)
             if factors[place] == -1:
-                size = extent if len(held) == 1 and extent == -1 else 0
+                size = extent if len(dim) == 1 and extent == -1 else 0
             else:
                 size *= factors[place]
             place += 1
@@ -99,5 +104,5 @@ def _dealt(factors: Sequence[int], shape: Sequence[int]) -> list[list[int]] | No
                 break
         if size != extent:
             return None
-        dims.append(held)
+        dims.append(dim)
     return dims if place == len(factors) else None

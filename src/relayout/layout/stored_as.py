@@ -69,11 +69,11 @@ class Holds:
         return {"name": self.name, **_told(self.factors, self.perm, self.shape, self.axes)}
 
     @staticmethod
-    def dump(held: "Iterable[Holds]") -> str:
+    def dump(source_values: "Iterable[Holds]") -> str:
         """The metadata's text: a JSON list."""
         items = [
             f'{{"name":{encode_basestring_ascii(item.name)},{_text(item.factors, item.perm, item.shape, item.axes)}}}'
-            for item in held
+            for item in source_values
         ]
         return f"[{','.join(items)}]"
 
@@ -88,7 +88,7 @@ class Holds:
             items = json.loads(text)
             if not isinstance(items, list):
                 raise TypeError("not a list")
-            found = [
+            source_values = [
                 Holds(
                     str(i["name"]),
                     tuple(map(int, i["factors"])),
@@ -98,9 +98,9 @@ class Holds:
                 )
                 for i in items
             ]
-            if any(len(item.factors) != len(item.perm) for item in found):
+            if any(len(item.factors) != len(item.perm) for item in source_values):
                 raise ValueError("a perm of other factors")
-            return found
+            return source_values
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise LayoutError(f"metadata {Holds.KEY!r} is not readable: {text[:80]!r}") from error
 
@@ -128,8 +128,8 @@ def relay(array: NDArray[np.generic], holds: Holds, stored: Sequence[int] | None
 def restore(array: NDArray[np.generic], holds: Holds) -> NDArray[np.generic]:
     """The source's array from the stored one: the inverse of `relay`."""
     factors = _filled(holds.factors, array.size)
-    laid = array.reshape(perms.permute(holds.perm, factors))
-    return laid.transpose(perms.inverse(holds.perm)).reshape(_filled(holds.shape, array.size))
+    by_factor = array.reshape(perms.permute(holds.perm, factors))
+    return by_factor.transpose(perms.inverse(holds.perm)).reshape(_filled(holds.shape, array.size))
 
 
 def resolved(holds: Holds, shape: Sequence[int]) -> "Holds":
@@ -159,7 +159,7 @@ def resolved(holds: Holds, shape: Sequence[int]) -> "Holds":
 
 
 def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> "Holds":
-    """The same from the shape in which the value is stored in a run.
+    """Return `holds` with its open factors from the shape in which the value is stored in a run.
 
     >>> resolved_as_stored(Holds("x", (-1, -1, -1, 2), (0, 3, 1, 2), (-1, 2)), (5, 2, 12)).factors
     (5, 12, 2)
@@ -167,9 +167,9 @@ def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> "Holds":
     if holds.factors.count(-1) < 2:
         return holds
     for known in (holds, _joined(holds)):
-        laid = fill_factors(perms.permute(known.perm, known.factors), stored)
-        if laid is not None:
-            factors = perms.permute(perms.inverse(known.perm), laid)
+        stored_factors = fill_factors(perms.permute(known.perm, known.factors), stored)
+        if stored_factors is not None:
+            factors = perms.permute(perms.inverse(known.perm), stored_factors)
             return replace(known, factors=factors, shape=fill_factors(known.shape, factors) or known.shape)
     return _with_one_open(holds)
 
@@ -195,7 +195,8 @@ def _with_one_open(holds: Holds) -> "Holds":
 
 
 def _joined(holds: Holds) -> "Holds":
-    """The same with one factor for the open ones that are side by side, in order, in the source and where it is stored.
+    """Return `holds` with one factor for open ones that are side by side, in order, in the source and where it is
+    stored.
 
     A run may be longer than one dimension of the source: such factors are no part of a shape, and nothing is found.
     """
@@ -237,16 +238,16 @@ def _ways(
         if not factors:
             yield ()
         return
-    for taken in range(len(factors) + 1):
-        group = factors[:taken]
+    for count in range(len(factors) + 1):
+        group = factors[:count]
         known = prod(factor for factor in group if factor != -1)
         dynamic = group.count(-1)
         as_stated = stated is None or dynamic == (stated[0] == -1)
         if not as_stated or known < 1 or shape[0] % known or (known != shape[0] and not dynamic):
             continue
-        found = shape[0] // known if dynamic == 1 else -1  # of several in one dimension none is known
-        for rest in _ways(factors[taken:], shape[1:], None if stated is None else stated[1:]):
-            yield (*(found if factor == -1 else factor for factor in group), *rest)
+        missing = shape[0] // known if dynamic == 1 else -1  # of several in one dimension none is known
+        for rest in _ways(factors[count:], shape[1:], None if stated is None else stated[1:]):
+            yield (*(missing if factor == -1 else factor for factor in group), *rest)
 
 
 def _filled(shape: Sequence[int], size: int) -> tuple[int, ...]:
@@ -258,8 +259,12 @@ def _filled(shape: Sequence[int], size: int) -> tuple[int, ...]:
 def steps_off(text: str) -> dict[str, int]:
     """Return what a file says of values that may be some steps off; nothing of what is not as it is written here."""
     try:
-        found = json.loads(text)
-        return {str(name): steps for name, steps in found.items() if type(steps) is int and 0 < steps <= MOST_STEPS_OFF}
+        steps_by_name = json.loads(text)
+        return {
+            str(name): steps
+            for name, steps in steps_by_name.items()
+            if type(steps) is int and 0 < steps <= MOST_STEPS_OFF
+        }
     except (ValueError, AttributeError, RecursionError):
         return {}
 

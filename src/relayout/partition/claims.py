@@ -99,10 +99,10 @@ def claims(
     if not target.kernels or target.rest:
         return None
     with whole_units(model):
-        found = parts(model, target)
-        on_target = {node for part in found if part.claimed for node in part.nodes}
+        model_parts = parts(model, target)
+        on_target = {node for part in model_parts if part.claimed for node in part.nodes}
         totals, run, reasons = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
-        for node in _operators(found):
+        for node in _operators(model_parts):
             name = _name(node)
             totals[name] += 1
             if node in on_target:
@@ -115,15 +115,15 @@ def claims(
         for name, total in totals.items()
     ]
     rows.sort(key=lambda row: (row.claimed - row.total, row.operator))
-    claimed = sum(part.claimed for part in found)
+    claimed = sum(part.claimed for part in model_parts)
     return Claims(
-        target.name, run.total(), totals.total(), claimed, len(found), tuple(rows), dict(borders.most_common())
+        target.name, run.total(), totals.total(), claimed, len(model_parts), tuple(rows), dict(borders.most_common())
     )
 
 
-def _operators(found: Iterable[Part]) -> Iterator[ir.Node]:
+def _operators(model_parts: Iterable[Part]) -> Iterator[ir.Node]:
     """The nodes that compute: no Transposes, and of a quantized unit its operator alone."""
-    for node in (node for part in found for node in part.nodes):
+    for node in (node for part in model_parts for node in part.nodes):
         if node.op_type in TRANSPOSES:
             continue
         unit = unit_of(node)
@@ -133,16 +133,16 @@ def _operators(found: Iterable[Part]) -> Iterator[ir.Node]:
 
 def _borders(graph: ir.Graph, on_target: set[ir.Node]) -> Iterator[ir.Node]:
     """The nodes that the host runs and that a Transpose separates from one that the target runs."""
-    found: dict[ir.Node, None] = {}
+    host_nodes: dict[ir.Node, None] = {}
     for node in graph:
         if node.op_type not in TRANSPOSES or node.domain:
             continue
         before, behind = list(_before(node)), list(_behind(node))
         if any(other in on_target for other in behind):
-            found.update((other, None) for other in before if other not in on_target)
+            host_nodes.update((other, None) for other in before if other not in on_target)
         if any(other in on_target for other in before):
-            found.update((other, None) for other in behind if other not in on_target)
-    yield from found
+            host_nodes.update((other, None) for other in behind if other not in on_target)
+    yield from host_nodes
 
 
 def _before(node: ir.Node) -> Iterator[ir.Node]:

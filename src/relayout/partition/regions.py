@@ -157,13 +157,13 @@ def parts(
     ordered = _members(claims, levels_of(own, claims, runs.units))
     owners = {inner: node for node in graph for inner in nested(node)} | {node: node for node in graph}
     width = max(2, len(str(len(ordered))))
-    found = []
+    graph_parts = []
     for place, nodes in enumerate(ordered):
         claimed = claims[nodes[0]]
         within = () if claimed else tuple(inner for node in nodes for inner in runs.inside(node))
         name = f"{place:0{width}}_{target.name if claimed else 'host'}"
-        found.append(_part(owners, name, claimed, nodes, _copied(nodes, constants), within))
-    return [part for part in found if part.outputs]
+        graph_parts.append(_part(owners, name, claimed, nodes, _copied(nodes, constants), within))
+    return [part for part in graph_parts if part.outputs]
 
 
 def _members(claims: Mapping[ir.Node, bool], levels: Mapping[ir.Node, int]) -> list[list[ir.Node]]:
@@ -189,20 +189,20 @@ def _members(claims: Mapping[ir.Node, bool], levels: Mapping[ir.Node, int]) -> l
 
 def _constants(graph: ir.Graph) -> dict[ir.Node, None]:
     """The nodes that follow from initializers alone, in order."""
-    found: dict[ir.Node, None] = {}
+    constants: dict[ir.Node, None] = {}
     for node in graph:
         if not node.inputs or draws(node) or any(True for _ in bodies(node)):
             continue
         if not any(value.is_graph_output() for value in node.outputs) and all(
-            value is None or (value.is_initializer() and not value.is_graph_input()) or value.producer() in found
+            value is None or (value.is_initializer() and not value.is_graph_input()) or value.producer() in constants
             for value in node.inputs
         ):
-            found[node] = None
-    return found
+            constants[node] = None
+    return constants
 
 
 def _copied(nodes: Iterable[ir.Node], constants: Mapping[ir.Node, None]) -> list[ir.Node]:
-    """Those of some nodes that others need, in order."""
+    """Return the constant nodes that some nodes need, in order."""
     ahead, needed = list(nodes), set[ir.Node]()
     while ahead:
         more = {node for node in producers(ahead.pop()) if node in constants} - needed
@@ -212,7 +212,7 @@ def _copied(nodes: Iterable[ir.Node], constants: Mapping[ir.Node, None]) -> list
 
 
 class _Claims:
-    """Which nodes a target runs as they are, with all that is inside of them. A call of a part is one of them."""
+    """The nodes that a target runs as they are, with all that is inside of them. A call of a part is one of them."""
 
     def __init__(self, model: ir.Model, target: Target) -> None:
         self.model, self.domain = model, domain_of(target)
@@ -257,12 +257,14 @@ class _Claims:
         return self.units[node]
 
     def inside(self, node: ir.Node) -> list[ir.Node]:
-        """What the target runs in the bodies of a node that it does not run, and in the functions that are called."""
-        found = [inner for inner in nested(node) if self(inner)]
+        """Return the nodes that the target runs in the bodies of a node that it does not run, and in the functions that
+        are called.
+        """
+        claimed_nodes = [inner for inner in nested(node) if self(inner)]
         for each in (each for each in (node, *nested(node)) if not self(each)):
             with self._called(each) as body:
-                found += [inner for outer in body for inner in ([outer] if self(outer) else self.inside(outer))]
-        return found
+                claimed_nodes += [inner for outer in body for inner in ([outer] if self(outer) else self.inside(outer))]
+        return claimed_nodes
 
     @contextmanager
     def _called(self, node: ir.Node) -> Iterator[list[ir.Node]]:
@@ -295,14 +297,14 @@ def part_model(model: ir.Model, part: Part) -> ir.Model:
     imports = {domain: version for domain, version in model.opset_imports.items() if domain in domains}
     graph.opset_imports.clear()
     graph.opset_imports.update(imports)
-    found = ir.Model(
+    own_model = ir.Model(
         graph, ir_version=model.ir_version, producer_name=model.producer_name, functions=tuple(functions.values())
     )
-    pass_on(model.metadata_props, found.metadata_props)
+    pass_on(model.metadata_props, own_model.metadata_props)
     if SOURCE_FORMAT in model.metadata_props:
-        found.metadata_props[SOURCE_FORMAT] = model.metadata_props[SOURCE_FORMAT]
-    copy_facts(model, found)
-    return found
+        own_model.metadata_props[SOURCE_FORMAT] = model.metadata_props[SOURCE_FORMAT]
+    copy_facts(model, own_model)
+    return own_model
 
 
 def _called(model: ir.Model, graph: ir.Graph) -> dict[ir.OperatorIdentifier, ir.Function]:
@@ -310,9 +312,9 @@ def _called(model: ir.Model, graph: ir.Graph) -> dict[ir.OperatorIdentifier, ir.
     called: set[ir.OperatorIdentifier] = set()
     ahead: list[ir.Graph | ir.Function] = [graph]
     while ahead:
-        met = {node.op_identifier() for node in all_nodes(ahead.pop())} - called
-        called |= met
-        ahead += [model.functions[key] for key in met if key in model.functions]
+        new_calls = {node.op_identifier() for node in all_nodes(ahead.pop())} - called
+        called |= new_calls
+        ahead += [model.functions[key] for key in new_calls if key in model.functions]
     return {key: function for key, function in model.functions.items() if key in called}
 
 
@@ -327,10 +329,10 @@ def as_functions(model: ir.Model, target: Target) -> None:
     ahead = [model.graph]
     while ahead:
         graph = ahead.pop(0)
-        given: dict[ir.Value, ir.Value] = {}
+        replacements: dict[ir.Value, ir.Value] = {}
         for part in parts(model, target, graph=graph):
             if part.claimed and any(node.domain != domain_of(target) for node in part.nodes):
-                given.update(_fold(model, graph, part, (domain_of(target), next(names)), given))
+                replacements.update(_fold(model, graph, part, (domain_of(target), next(names)), replacements))
         ahead += [body for node in graph for body in bodies(node)]
     if len(model.functions) > before:
         model.ir_version = max(model.ir_version or STATING, STATING)
@@ -351,12 +353,12 @@ def _fold(
     model: ir.Model, graph: ir.Graph, part: Part, key: tuple[str, str], known: Mapping[ir.Value, ir.Value]
 ) -> Iterable[tuple[ir.Value, ir.Value]]:
     """Fold one part of a graph; the values that it gave, each with the one that the call gives in its place."""
-    given = [known.get(value, value) for value in (*part.inputs, *part.constants)]
-    function = _function(model, key, given, part)
+    operands = [known.get(value, value) for value in (*part.inputs, *part.constants)]
+    function = _function(model, key, operands, part)
     outputs = [ir.Value(name=value.name, type=value.type, shape=value.shape) for value in part.outputs]
     for new, old in zip(outputs, part.outputs, strict=True):
         new.metadata_props.update(old.metadata_props)
-    call = ir.Node(function.domain, function.name, given, outputs=outputs, name=function.name)
+    call = ir.Node(function.domain, function.name, operands, outputs=outputs, name=function.name)
     graph.insert_after(part.nodes[-1], call)
     for new, old in zip(outputs, part.outputs, strict=True):
         ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
@@ -372,12 +374,12 @@ def _fold(
     return zip(part.outputs, outputs, strict=True)
 
 
-def _function(model: ir.Model, key: tuple[str, str], given: Sequence[ir.Value], part: Part) -> ir.Function:
+def _function(model: ir.Model, key: tuple[str, str], parameters: Sequence[ir.Value], part: Part) -> ir.Function:
     """A part as a function of the values that it is given."""
     nodes = (*part.copied, *part.nodes)
     domains = {inner.domain for node in nodes for inner in (node, *nested(node))} | {""}
     imports = {domain: model.opset_imports[domain] for domain in sorted(domains)}
-    body = ir.GraphView(given, part.outputs, nodes=nodes, opset_imports=imports, name=part.name).clone()
+    body = ir.GraphView(parameters, part.outputs, nodes=nodes, opset_imports=imports, name=part.name).clone()
     body.initializers.clear()
     return ir.Function(*key, graph=body, attributes=[])
 
@@ -394,11 +396,11 @@ def _part(
     read = dict.fromkeys(v for node in (*copied, *nodes) for v in (*node.inputs, *captured(node)) if v is not None)
     constants = dict.fromkeys(value for value in read if value.is_initializer() and not value.is_graph_input())
     inputs = tuple(v for v in read if v.producer() not in inside and v not in constants)
-    made = (value for node in nodes for value in node.outputs)
+    results = (value for node in nodes for value in node.outputs)
     inside |= {None}  # of a reader that is in no graph any longer
     outputs = tuple(
         value
-        for value in made
+        for value in results
         if value.is_graph_output() or any(owners.get(use.node) not in inside for use in value.uses())
     )
     return Part(name, claimed, tuple(nodes), inputs, outputs, tuple(constants), tuple(copied), within)

@@ -29,7 +29,7 @@ def restating(model: ir.Model) -> Iterator[None]:
     for value, known in before.items():
         now = _extents(value)
         if known != now:
-            _state(value, [restated(held, known, now) if known and now else None for held in _held(value)])
+            _state(value, [restated(entry, known, now) if known and now else None for entry in _held(value)])
 
 
 def restate_fixed(model: ir.Model) -> None:
@@ -37,7 +37,7 @@ def restate_fixed(model: ir.Model) -> None:
     for value in _declaring(model):
         now = _extents(value)
         if now is not None:
-            _state(value, [with_extents(held, now) for held in _held(value)])
+            _state(value, [with_extents(entry, now) for entry in _held(value)])
 
 
 def _declaring(model: ir.Model) -> list[ir.Value]:
@@ -52,11 +52,11 @@ def _held(value: ir.Value) -> list[Holds]:
         return []
 
 
-def _state(value: ir.Value, held: list[Holds | None]) -> None:
-    kept = [each for each in held if each is not None]
+def _state(value: ir.Value, entries: list[Holds | None]) -> None:
+    known_entries = [each for each in entries if each is not None]
     value.metadata_props.pop(Holds.KEY)
-    if kept:
-        value.metadata_props[Holds.KEY] = Holds.dump(kept)
+    if known_entries:
+        value.metadata_props[Holds.KEY] = Holds.dump(known_entries)
 
 
 def _extents(value: ir.Value) -> tuple[int, ...] | None:
@@ -76,24 +76,26 @@ class Asked(NamedTuple):
     @staticmethod
     def of(dims: Mapping[str, Dim] | None, batch: Dim | None = None) -> "Asked":
         """Sort what the options say; a key that ends in a colon and a number is an axis of an input."""
-        given = dict(dims or {})
-        places = {key: extent for key, extent in given.items() if _PLACE.fullmatch(key)}
-        return Asked({key: extent for key, extent in given.items() if key not in places}, places, batch)
+        extents = dict(dims or {})
+        places = {key: extent for key, extent in extents.items() if _PLACE.fullmatch(key)}
+        return Asked({key: extent for key, extent in extents.items() if key not in places}, places, batch)
 
 
-def name_dimensions(model: ir.Model, asked: Asked) -> None:
+def name_dimensions(model: ir.Model, request: Asked) -> None:
     """Name the dimensions of inputs that are asked for and have no name, in place, before shapes are inferred.
 
     An input that a part of the model begins with, later, is no input yet.
     """
     inputs = {value.name or "" for value in model.graph.inputs}
-    places = [(_place(model, key), extent) for key, extent in asked.places.items() if key.rpartition(":")[0] in inputs]
+    places = [
+        (_place(model, key), extent) for key, extent in request.places.items() if key.rpartition(":")[0] in inputs
+    ]
     for (value, axis), extent in places:
         if _is_nameless(value, axis):
             _name(value, axis, extent if isinstance(extent, str) else _unused(model))
-    batch = [] if asked.batch is None else [place for place in _batch(model) if _is_nameless(*place)]
+    batch = [] if request.batch is None else [place for place in _batch(model) if _is_nameless(*place)]
     if batch:
-        name = asked.batch if isinstance(asked.batch, str) else _unused(model)
+        name = request.batch if isinstance(request.batch, str) else _unused(model)
         for value, axis in batch:
             _name(value, axis, name)
 
@@ -109,7 +111,7 @@ def _name(value: ir.Value, axis: int, name: str) -> None:
     value.shape = ir.Shape([name if place == axis else dim for place, dim in enumerate(value.shape)])
 
 
-def open_dimensions(model: ir.Model, asked: Asked) -> None:
+def open_dimensions(model: ir.Model, request: Asked) -> None:
     """Open the dimensions that are asked for, in place, and give them their names or numbers.
 
     Raises:
@@ -118,15 +120,15 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
     """
     places: dict[str, Dim] = {}
     groups: dict[str, dict[tuple[ir.Value, int], Dim]] = {}
-    for key, extent in asked.places.items():
+    for key, extent in request.places.items():
         group = extent if isinstance(extent, str) else key
         groups.setdefault(group, {})[_place(model, key)] = extent
-    if asked.batch is not None:
+    if request.batch is not None:
         batch = _batch(model)
         if not batch:
             raise LayoutError("batch: no input has an axis that could be a batch")
-        _refuse_taken(model, asked.batch, batch)
-        groups = {"batch": dict.fromkeys(batch, asked.batch)} | groups
+        _refuse_taken(model, request.batch, batch)
+        groups = {"batch": dict.fromkeys(batch, request.batch)} | groups
     for (value, axis), extent in (place for group in groups.values() for place in group.items()):
         key = f"{value.name}:{axis}"
         if places.setdefault(key, extent) != extent:
@@ -136,21 +138,21 @@ def open_dimensions(model: ir.Model, asked: Asked) -> None:
     from relayout.formats.tflite.spelled_out import restamping
 
     with restamping(model), restating(model):  # what is stated anew is part of what is stamped
-        found = [
-            _open(model, group, "the batch" if word == "batch" and asked.batch is not None else "")
+        openings = [
+            _open(model, group, "the batch" if word == "batch" and request.batch is not None else "")
             for word, group in groups.items()
         ]
-    if asked.batch is not None:
-        add_notes(model, *_kept(model, asked.batch))
+    if request.batch is not None:
+        add_notes(model, *_kept(model, request.batch))
     if places:
-        opened = tuple(each for each in found if each is not None)
+        opened = tuple(each for each in openings if each is not None)
         add_facts(model, opened_places=places, opened=opened)
 
 
 def _place(model: ir.Model, key: str) -> tuple[ir.Value, int]:
-    found = _PLACE.fullmatch(key)
-    assert found is not None
-    name, axis = found[1], int(found[2])
+    match = _PLACE.fullmatch(key)
+    assert match is not None
+    name, axis = match[1], int(match[2])
     inputs = {value.name or "": value for value in model.graph.inputs}
     if name not in inputs:
         raise LayoutError(f"dimension {key}: the model has no input '{name}'{nearest(name, inputs)}")
@@ -188,13 +190,13 @@ def _refuse_taken(model: ir.Model, name: Dim, batch: Sequence[tuple[ir.Value, in
 
 def _kept(model: ir.Model, batch: Dim) -> Iterator[str]:
     """Say which inputs keep their first axis."""
-    kept = [
+    inputs = [
         f"{value.name} ({_extent(value, 0)})"
         for value in model.graph.inputs
         if value.shape is not None and len(value.shape) and _extent(value, 0) != Extent.of(batch)
     ]
-    if kept:
-        yield f"batch: inputs that keep their first axis: {', '.join(kept)}"
+    if inputs:
+        yield f"batch: inputs that keep their first axis: {', '.join(inputs)}"
 
 
 def _extent(value: ir.Value, axis: int) -> Extent:
@@ -208,35 +210,35 @@ def _open(model: ir.Model, group: Mapping[tuple[ir.Value, int], Dim], what: str)
     from relayout.shapes import open_axes
     from relayout.shapes.parts import whole_dimension
 
-    wanted = next(iter(group.values()))
+    new_extent = next(iter(group.values()))
     named = {extent.symbols[0] for value, axis in group if not (extent := _extent(value, axis)).is_static}
     still = {place: _extent(*place) for place in group if _extent(*place).is_static}
     if len({*still.values()}) > 1:
         extents = ", ".join(f"{value.name}:{axis} of {extent}" for (value, axis), extent in still.items())
-        raise LayoutError(f"{wanted} cannot be the name of different extents: {extents}")
-    if isinstance(wanted, int) and wanted < 1:
+        raise LayoutError(f"{new_extent} cannot be the name of different extents: {extents}")
+    if isinstance(new_extent, int) and new_extent < 1:
         value, axis = next(iter(group))
-        raise LayoutError(f"dimension {value.name}:{axis}={wanted}: an extent is at least 1")
-    symbol = wanted if isinstance(wanted, str) else _unused(model)
-    made: Opened | None = None
+        raise LayoutError(f"dimension {value.name}:{axis}={new_extent}: an extent is at least 1")
+    symbol = new_extent if isinstance(new_extent, str) else _unused(model)
+    opening: Opened | None = None
     if still:
         value, axis = next(iter(still))
         seeds: dict[ir.Value, dict[int, Any]] = {}
         for (each, place), extent in still.items():
             seeds.setdefault(each, {})[place] = whole_dimension(Extent.of(symbol), extent)
         at = f"axis {axis} of '{value.name}'"
-        fault = f"cannot become {wanted}" if isinstance(wanted, int) else "cannot be opened"
-        made = open_axes(model, seeds, f"{what} ({at}) {fault}" if what else f"{at} {fault}", rows=bool(what))
+        fault = f"cannot become {new_extent}" if isinstance(new_extent, int) else "cannot be opened"
+        opening = open_axes(model, seeds, f"{what} ({at}) {fault}" if what else f"{at} {fault}", rows=bool(what))
         named.add(symbol)
-    if names := {name: wanted for name in named if name != wanted}:
+    if names := {name: new_extent for name in named if name != new_extent}:
         fix_inferred(model, names)
-    return None if made is None else made._replace(dim=wanted)
+    return None if opening is None else opening._replace(dim=new_extent)
 
 
 def _unused(model: ir.Model) -> str:
     name = "opened"
-    taken = {symbol for value in model.graph.inputs for dim in value.shape or () for symbol in _names(dim)}
-    while name in taken:
+    used_names = {symbol for value in model.graph.inputs for dim in value.shape or () for symbol in _names(dim)}
+    while name in used_names:
         name += "_"
     return name
 

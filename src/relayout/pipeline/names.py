@@ -72,8 +72,8 @@ class SourceNames:
         self,
         rename: Mapping[str, str] | None,  # name of the source -> name in the result
     ) -> None:
-        given = rename or {}
-        self._old = {new: old for old, new in given.items() if new not in given}
+        new_names = rename or {}
+        self._old = {new: old for old, new in new_names.items() if new not in new_names}
 
     def one(self, name: str) -> str:
         """Return the source's name of a value that may be given by its new one."""
@@ -89,11 +89,11 @@ class SourceNames:
 
     def places(self, dims: Mapping[str, T] | None) -> dict[str, T]:
         """Return what is asked of dimensions, `input:axis` by the source's name of the input."""
-        found = {}
+        renamed = {}
         for key, value in (dims or {}).items():
             name, mark, axis = key.rpartition(":")
-            found[f"{self.one(name)}{mark}{axis}" if mark else key] = value
-        return found
+            renamed[f"{self.one(name)}{mark}{axis}" if mark else key] = value
+        return renamed
 
 
 def refuse_unusual_layouts(layouts: Mapping[str, tuple[str, str]]) -> None:

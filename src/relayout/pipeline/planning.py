@@ -53,14 +53,14 @@ class Planned(NamedTuple):
     def report(self) -> Report:
         """Return the report of the plan, before it is applied."""
         wishes = self.request.layout.wishes
-        told = report(self.plan, self.axes, relaxed=_what_if(self.plan) if self.request.solver.what_if else [])
-        told = replace(told, at=dict(self.request.solver.at))
+        described = report(self.plan, self.axes, relaxed=_what_if(self.plan) if self.request.solver.what_if else [])
+        described = replace(described, at=dict(self.request.solver.at))
         if self.static is not self.fewest:
-            told = no_worse(told, self.plan, self.fewest)
+            described = no_worse(described, self.plan, self.fewest)
         if self.plan is not self.static:
-            told = at_any_extent(told, self.plan, self.static)
+            described = at_any_extent(described, self.plan, self.static)
         unmet = wishes.unmet((site.node, site.reason) for site in self.sites.sites if site.kind == "node" and site.node)
-        return replace(told, notes=(*told.notes, *self.notes, *wishes.notes(), *unmet))
+        return replace(described, notes=(*described.notes, *self.notes, *wishes.notes(), *unmet))
 
     def serializer(self) -> Callable[[], dict[str, Any]]:
         """Return a function that gives the plan file. Names are captured now, since `apply` renames values."""

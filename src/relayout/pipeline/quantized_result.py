@@ -104,11 +104,14 @@ def _input(value: ir.Value, dtype: np.dtype[Any]) -> ModelInput:
     notes = value.metadata_props
     stored = tuple(extent if isinstance(extent, int) else None for extent in value.shape or ())
     name = value.name or ""
-    held = Holds.load(notes.get(Holds.KEY, "[]"))
+    source_values = Holds.load(notes.get(Holds.KEY, "[]"))
     names = (name, notes.get(TENSOR, name))
-    own = next((each for each in held if each.name in names), held[0] if RENAMED in value.meta and held else None)
+    own = next(
+        (each for each in source_values if each.name in names),
+        source_values[0] if RENAMED in value.meta and source_values else None,
+    )
     if own is not None and own.name != names[1]:
         name = own.name
     shape = stored if own is None else tuple(None if extent < 0 else extent for extent in own.shape)
-    normalization = Normalization.stored(notes[NORMALIZE], held, stored) if NORMALIZE in notes else None
+    normalization = Normalization.stored(notes[NORMALIZE], source_values, stored) if NORMALIZE in notes else None
     return ModelInput(name, value.name or "", names[1], shape, stored, dtype, own, normalization)

@@ -90,9 +90,9 @@ class _Search:
         """Leave out what can be, what it gave becoming an input. False where the deadline came first."""
         whole = self.model
         every = list(range(len(whole.graph)))
-        kept, smallest = minimized(every, lambda some: self._shows(lambda: part(whole, some)), self.deadline)
-        if len(kept) < len(every):
-            self.model = part(whole, kept)
+        needed_nodes, smallest = minimized(every, lambda some: self._shows(lambda: part(whole, some)), self.deadline)
+        if len(needed_nodes) < len(every):
+            self.model = part(whole, needed_nodes)
         return smallest
 
     def bypass(self) -> bool:
@@ -127,16 +127,16 @@ def minimized(
         size = -(-len(items) // parts)
         chunks = [items[start : start + size] for start in range(0, len(items), size)]
         rests = [[x for other in chunks if other is not chunk for x in other] for chunk in chunks]
-        found = None
+        smaller = None
         for candidate in (*chunks, *rests) if parts > 2 else chunks:
             if deadline is not None and monotonic() > deadline:
                 return items, False
             if shows(candidate):
-                found = candidate
+                smaller = candidate
                 break
-        if found is not None:
-            parts = max(parts - 1, 2) if len(found) > size else 2
-            items = found
+        if smaller is not None:
+            parts = max(parts - 1, 2) if len(smaller) > size else 2
+            items = smaller
         elif size == 1:
             return items, True
         else:
@@ -144,7 +144,7 @@ def minimized(
     return items, True
 
 
-def part(model: ir.Model, kept: Sequence[int]) -> ir.Model:
+def part(model: ir.Model, indices: Sequence[int]) -> ir.Model:
     """Some nodes of a model's main graph as a model: what they read of others is an input, what others read an output.
 
     Raises:
@@ -152,7 +152,7 @@ def part(model: ir.Model, kept: Sequence[int]) -> ir.Model:
     """
     model = model.clone()
     graph = model.graph
-    chosen = set(kept)
+    chosen = set(indices)
     nodes = [node for index, node in enumerate(graph) if index in chosen]
     inside = set(nodes)
     read = [value for node in nodes for value in (*node.inputs, *captured(node)) if value is not None]
@@ -165,9 +165,9 @@ def part(model: ir.Model, kept: Sequence[int]) -> ir.Model:
 
 def _read_outside(node: ir.Node, inside: set[ir.Node]) -> list[ir.Value]:
     """Return the results of a node that nodes outside read; the first where nobody reads any."""
-    made = [value for value in node.outputs if value.name]
-    ends = [v for v in made if v.is_graph_output() or any(user not in inside for user in v.consumers())]
-    return [*ends, *([] if any(v.uses() for v in made) else made[:1])]
+    results = [value for value in node.outputs if value.name]
+    ends = [v for v in results if v.is_graph_output() or any(user not in inside for user in v.consumers())]
+    return [*ends, *([] if any(v.uses() for v in results) else results[:1])]
 
 
 def bypassed(model: ir.Model, index: int) -> ir.Model | None:
@@ -176,12 +176,12 @@ def bypassed(model: ir.Model, index: int) -> ir.Model | None:
     node = list(model.graph)[index]
     if len(node.outputs) != 1 or node.outputs[0].is_graph_output():
         return None
-    (made,) = node.outputs
-    alike = [v for v in node.inputs if v is not None and (v.dtype, v.shape) == (made.dtype, made.shape)]
+    (result,) = node.outputs
+    alike = [v for v in node.inputs if v is not None and (v.dtype, v.shape) == (result.dtype, result.shape)]
     operand = next((value for value in alike if value.const_value is None and value.shape is not None), None)
     if operand is None:
         return None
-    made.replace_all_uses_with(operand)
+    result.replace_all_uses_with(operand)
     model.graph.remove(node)
     return model
 

@@ -111,7 +111,7 @@ class ImportOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class LayoutRequest:
-    """Which layouts are asked for."""
+    """The layouts that are asked for."""
 
     io: Io = "keep"  # what becomes of the interface: `keep`, `convert`, or a layout for each image
     # tensor -> (its layout in the source, its layout in the result): pins
@@ -241,5 +241,5 @@ class Request:
         )
 
 
-def _first(asked: int | None, otherwise: int) -> int:
-    return int(otherwise if asked is None else asked)
+def _first(stated: int | None, otherwise: int) -> int:
+    return int(otherwise if stated is None else stated)

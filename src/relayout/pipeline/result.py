@@ -291,20 +291,20 @@ class Result:
 
         folder, target = Path(directory), target_of(self)
         replaceable_files(folder, overwrite)
-        found: list[tuple[Part, ir.Model | Model]]
+        part_models: list[tuple[Part, ir.Model | Model]]
         if self.format == "tflite":
             with whole_units(self.model):
-                found = tflite_parts(self.model, target, self.custom_ops, self.runtime)
+                part_models = tflite_parts(self.model, target, self.custom_ops, self.runtime)
         else:
             with whole_units(self.model):
-                found = [(part, part_model(self.model, part)) for part in parts(self.model, target)]
-        refuse_unknown_ranks([part for part, _ in found])
+                part_models = [(part, part_model(self.model, part)) for part in parts(self.model, target)]
+        refuse_unknown_ranks([part for part, _ in part_models])
         ends = {
             "inputs": [value.name for value in self.model.graph.inputs],
             "outputs": [value.name for value in self.model.graph.outputs],
         }
-        write_parts(folder, found, {"target": target.name, **ends}, overwrite)
-        return [part for part, _ in found]
+        write_parts(folder, part_models, {"target": target.name, **ends}, overwrite)
+        return [part for part, _ in part_models]
 
     @property
     def layouts(self) -> dict[str, str]:
@@ -337,7 +337,7 @@ class Result:
         return self.report._repr_html_()
 
     def __str__(self) -> str:
-        """What a terminal shows: the report."""
+        """Return the text that a terminal shows: the report."""
         return str(self.report)
 
     @property
@@ -422,13 +422,13 @@ class Result:
         save(file, path, sources=() if overwrite else facts_of(self.model).files)
 
 
-def refuse_unknown_ranks(found: Sequence[Part]) -> None:
+def refuse_unknown_ranks(parts: Sequence[Part]) -> None:
     """Refuse parts between which values pass whose rank is not known.
 
     Raises:
         WriteError: there are such values.
     """
-    unknown = sorted({v.name or "" for part in found for v in (*part.inputs, *part.outputs) if v.shape is None})
+    unknown = sorted({v.name or "" for part in parts for v in (*part.inputs, *part.outputs) if v.shape is None})
     if unknown:
         raise WriteError(
             f"parts need the rank of every value that passes between them, which is not known of"

@@ -56,8 +56,8 @@ def read(
     """
     known = model_source(source)
     options = ImportOptions() if options is None else options
-    asked = Asked.of(options.dims, options.batch)
-    options = options._replace(dims=asked.named)
+    dimensions = Asked.of(options.dims, options.batch)
+    options = options._replace(dims=dimensions.named)
     if isinstance(known, bytes) or holds_tflite(known):
         if options.float32:
             raise RelayoutError("--float32 is for an ONNX source, and this one is a .tflite: leave it out")
@@ -65,12 +65,12 @@ def read(
         if isinstance(known, str | Path) and Path(known).suffix in (".onnx", ".ort"):
             add_notes(model, f"{Path(known).name} is a .tflite, whatever its name says, and is read as one")
     else:
-        model = _read_onnx(known, options, asked, format)
+        model = _read_onnx(known, options, dimensions, format)
     model.metadata_props.pop(STEPS_OFF, None)  # of an earlier conversion, whose result is the source now
     if options.dims:
         fix_inferred(model, options.dims, infer=not facts_of(model).is_tflite)
         restate_fixed(model)
-    open_dimensions(model, asked)
+    open_dimensions(model, dimensions)
     if options.is_part:
         ends = {"inputs": [v.name for v in model.graph.inputs], "outputs": [v.name for v in model.graph.outputs]}
         model.metadata_props[CUT] = json.dumps(ends, ensure_ascii=False)
@@ -108,7 +108,7 @@ def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) ->
 def _read_onnx(
     source: str | Path | onnx.ModelProto | ir.Model,
     options: ImportOptions,
-    asked: Asked,
+    dimensions: Asked,
     format: Format,  # noqa: A002
 ) -> ir.Model:
     if named := options.tflite_options():
@@ -131,7 +131,7 @@ def _read_onnx(
 
         _make_defaults_constant(model, options)
         add_notes(model, *rank_inputs(model))
-    name_dimensions(model, asked)
+    name_dimensions(model, dimensions)
     if options.dims:
         from relayout.formats.onnx.fixing import fix_dims
 

@@ -106,9 +106,9 @@ def _run(source: ModelSource, request: Request, output: OutputOptions) -> Result
             add_facts(result.model, states_no_shapes=False)  # whoever looks at layouts looks at shapes
             naming.annotate(result.model)
     result = _lowered_after(result, request, output, lowered)
-    told, notes = _claims(result.model, request, is_parted=output.parts)
+    shares, notes = _claims(result.model, request, is_parted=output.parts)
     notes = (*result.report.notes, *notes)
-    report = replace(result.report, operators=operators(result.model), seconds=seconds, claims=told, notes=notes)
+    report = replace(result.report, operators=operators(result.model), seconds=seconds, claims=shares, notes=notes)
     result = replace(result, report=report)
     if output.regions == "functions":
         from relayout.partition.claims import whole_units
@@ -139,15 +139,15 @@ def _original(
     facts = facts_of(model)
     imports = request.imports
     is_older = imports.opset not in (None, model.opset_imports.get(""))
-    asked = facts.opened_places or imports.is_part or is_older or output.rename or output.annotate
-    if asked or facts.is_tflite or facts.contradicted or facts.is_unlike_source or facts.has_external_data:
+    asks_more = facts.opened_places or imports.is_part or is_older or output.rename or output.annotate
+    if asks_more or facts.is_tflite or facts.contradicted or facts.is_unlike_source or facts.has_external_data:
         return None
     if not isinstance(source, str | Path | onnx.ModelProto):
         return None
-    given = Path(source) if isinstance(source, str) else source
+    path_or_model = Path(source) if isinstance(source, str) else source
     if not imports.dims:
-        return given
-    if not isinstance(given, Path):
+        return path_or_model
+    if not isinstance(path_or_model, Path):
         return None
     from relayout.formats.onnx.checking import check
     from relayout.formats.onnx.fixing import FixedSource
@@ -156,7 +156,7 @@ def _original(
         check(model)
     except InvalidModelError:  # the numbers may not fit, which is said as the model is written
         return None
-    return FixedSource(given, model, imports.dims)
+    return FixedSource(path_or_model, model, imports.dims)
 
 
 def _applied(result: Result, plan: Planned) -> Result:

@@ -131,24 +131,24 @@ def _source_names(model: ir.Model) -> dict[str, str]:
     ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if RENAMED not in value.meta]
     ends = [value for value in ends if NORMALIZE not in value.metadata_props]
     names = {value.name or "": value.metadata_props[TENSOR] for value in ends if TENSOR in value.metadata_props}
-    held = {
+    source_names = {
         value.name or "": {each.name for each in Holds.load(value.metadata_props.get(Holds.KEY, "[]"))}
         for value in ends
     }
-    return {name: own for name, own in names.items() if held[name].isdisjoint((name, own))}
+    return {name: own for name, own in names.items() if source_names[name].isdisjoint((name, own))}
 
 
-def _float32_for(found: Collection[str]) -> str:
+def _float32_for(reasons: Collection[str]) -> str:
     """Return the option that cures operators on types for which LiteRT has no kernels; nothing where none is."""
-    is_cured = any(f"elements of {name}" in reason for reason in found for name in ("FLOAT64", "BFLOAT16"))
+    is_cured = any(f"elements of {name}" in reason for reason in reasons for name in ("FLOAT64", "BFLOAT16"))
     return "--float32 computes float64 and bfloat16 in float32; " if is_cured else ""
 
 
-def _made_for(found: Collection[str]) -> str:
+def _made_for(operators: Collection[str]) -> str:
     """Return which target's own operators are among those that cannot be written, and what to do; else nothing."""
     from relayout.targets import targets
 
-    kinds = [name.partition(" ")[0] for name in found]
+    kinds = [name.partition(" ")[0] for name in operators]
     for target in targets().values():
         own = [kind for kind in kinds if kind in target.own_operators]
         if own:
@@ -169,14 +169,14 @@ def tflite_parts(
 
     host: set[str] = set()
     while True:
-        found: list[tuple[Part, ir.Model | Model]] = []
+        part_models: list[tuple[Part, ir.Model | Model]] = []
         more: set[str] = set()
         for part in parts(model, target, host):
             graph = part_model(model, part)
             try:
                 forms = forms_of(target)
                 file = tflite_model(graph, custom_ops, REMEDY, runtime, target, "", forms) if part.claimed else graph
-                found.append((part, file))
+                part_models.append((part, file))
                 refused = () if forms is None else forms.refused
                 more |= _left_to_host(part, {each.node for each in refused})
             except UnwritableGraphError as error:
@@ -184,7 +184,7 @@ def tflite_parts(
                 if more <= host:  # not the operators stand in the way
                     raise
         if not more:
-            return found
+            return part_models
         host |= more
 
 
@@ -198,14 +198,14 @@ def _left_to_host(part: Part, refused: Collection[str]) -> set[str]:
 
 
 def refuse_onnx_options(
-    given: Mapping[str, object],  # option -> its value; None or False where it is not given
+    options: Mapping[str, object],  # option -> its value; None or False where it is not given
 ) -> None:
     """Refuse options that say how ONNX is written, where a `.tflite` is.
 
     Raises:
         LayoutError: some are given; all of them are named.
     """
-    named = [option for option, value in given.items() if value is not None and value is not False]
+    named = [option for option, value in options.items() if value is not None and value is not False]
     if named:
         verb, what = ("are", "them") if len(named) > 1 else ("is", "it")
         raise LayoutError(
@@ -247,5 +247,5 @@ def _metadata(model: ir.Model, tensors: Mapping[str, list[ir.Value]]) -> Mapping
     from relayout.formats.tflite.container.metadata import OWN
     from relayout.formats.tflite.provenance import buffers, provenance_of
 
-    found = provenance_of(model, tensors)
-    return {**buffers(model), **({} if found.is_empty else {OWN: found.dump()})}
+    provenance = provenance_of(model, tensors)
+    return {**buffers(model), **({} if provenance.is_empty else {OWN: provenance.dump()})}

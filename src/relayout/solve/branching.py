@@ -34,10 +34,10 @@ def relaxed(
     problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits
 ) -> tuple[dict[int, int], Prices] | None:
     """The labels that have most of each node in one relaxation, and its prices; None where there is no time."""
-    found = LinearProgram(problem, nodes, values).relax({}, limits)
-    if found is None:
+    relaxation = LinearProgram(problem, nodes, values).relax({}, limits)
+    if relaxation is None:
         return None
-    _, shares, prices = found
+    _, shares, prices = relaxation
     return {node: _largest(range(len(weights)), weights) for node, weights in shares.items()}, prices
 
 
@@ -96,8 +96,8 @@ class _Search:
             self.finished = False
             return leaf
         node = max(open_nodes, key=lambda node: (round(1 - max(shares[node]), 6), -node))
-        kept = self._kept(node, allowed[node], shares[node], rounded[node])
-        parts = (kept, allowed[node] - kept)
+        first_labels = self._kept(node, allowed[node], shares[node], rounded[node])
+        parts = (first_labels, allowed[node] - first_labels)
         children = tuple(self.explore({**allowed, node: part}, leaf, depth + 1) for part in parts)
         return Branch(node, parts, children)
 
@@ -109,19 +109,19 @@ class _Search:
         """
         if shares[best] >= 1 / 2 or len(allowed) == 2:
             return frozenset({best})
-        held = {label: shares[label] for label in sorted(allowed)}
+        share_of_label = {label: shares[label] for label in sorted(allowed)}
         groups: dict[frozenset[int], float] = {frozenset({best}): shares[best]}
         for index in self.program.values:
             value = self.problem.values[index]
             for port in (value.producer, *value.readers):
                 by_order: dict[int, list[int]] = {}
-                for label in held if port.node == node else ():
+                for label in share_of_label if port.node == node else ():
                     by_order.setdefault(port.orders[label], []).append(label)
                 for labels in by_order.values():
-                    groups.setdefault(frozenset(labels), sum(held[label] for label in labels))
+                    groups.setdefault(frozenset(labels), sum(share_of_label[label] for label in labels))
         groups.pop(allowed, None)
-        half = sorted(held, key=lambda label: (-round(held[label], 6), label))[
+        half = sorted(share_of_label, key=lambda label: (-round(share_of_label[label], 6), label))[
             ::2
         ]  # half of the labels and their shares
-        groups.setdefault(frozenset(half), sum(held[label] for label in half))
+        groups.setdefault(frozenset(half), sum(share_of_label[label] for label in half))
         return min(groups, key=lambda group: (round(abs(groups[group] - 1 / 2), 6), sorted(group)))

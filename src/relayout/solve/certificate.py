@@ -95,7 +95,7 @@ def bound(problem: Problem, certificate: Certificate) -> int:
 
 
 def gain(problem: Problem, certificate: Certificate) -> "Fraction | int":
-    """How far a certificate lifts the bound above the sum of the cheapest labels.
+    """Return how far a certificate lifts the bound above the sum of the cheapest labels.
 
     Raises:
         CertificateError: as for `bound`.
@@ -189,12 +189,12 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
         producer = problem.values[index].producer
         back = given_back(problem.values[index], paid)
         labels = reduced.setdefault(producer.node, list(problem.costs[producer.node]))
-        for label, held in enumerate(producer.orders):
-            labels[label] -= back[held]
+        for label, order_of_label in enumerate(producer.orders):
+            labels[label] -= back[order_of_label]
     gain: Fraction | int = 0
     for node, labels in reduced.items():
-        kept = [labels[label] for label in allowed[node]] if node in allowed else labels
-        gain += min(kept) - min(problem.costs[node])
+        allowed_costs = [labels[label] for label in allowed[node]] if node in allowed else labels
+        gain += min(allowed_costs) - min(problem.costs[node])
     return gain
 
 
@@ -217,21 +217,24 @@ def given_back(
     """
     orders = set(value.producer.orders)
     if len(paid) == 1 or len(orders) * prod(len(prices) + 1 for prices in paid.values()) <= MOST_WISHES:
-        return {given: _most_beyond(value, given, list(paid.values())) for given in orders}
+        return {producer_order: _most_beyond(value, producer_order, list(paid.values())) for producer_order in orders}
     whole: dict[int, Fraction | int] = {}
     for prices in paid.values():
         for order, price in prices.items():
             whole[order] = whole.get(order, 0) + price
-    return {given: sum(_most_beyond(value, given, [{each: whole[each]}]) for each in whole) for given in orders}
+    return {
+        producer_order: sum(_most_beyond(value, producer_order, [{each: whole[each]}]) for each in whole)
+        for producer_order in orders
+    }
 
 
-def _most_beyond(value: Value, given: int, paid: "Sequence[Mapping[int, Fraction | int]]") -> "Fraction | int":
+def _most_beyond(value: Value, producer_order: int, paid: "Sequence[Mapping[int, Fraction | int]]") -> "Fraction | int":
     """The most that readers pay beyond what it costs to make the orders that they want of one that is given.
 
     Either each wish of each reader is looked at, or each set of orders that are made, whichever are fewer: of a set
     each reader wants the order that it pays most for.
     """
-    costs = {order: value.price(given, order) for prices in paid for order in prices}
+    costs = {order: value.price(producer_order, order) for prices in paid for order in prices}
     costly_orders = [order for order, cost in costs.items() if cost]
     free_orders = costs.keys() - costly_orders
     most: Fraction | int = 0
@@ -242,8 +245,8 @@ def _most_beyond(value: Value, given: int, paid: "Sequence[Mapping[int, Fraction
             most = max(most, sum(sums) - sum(costs[order] for order in orders))
         return most
     for wishes in product(*([(None, 0), *prices.items()] for prices in paid)):
-        wanted = {order for order, _ in wishes if order is not None}
-        most = max(most, sum(price for _, price in wishes) - sum(costs[order] for order in wanted))
+        wished_orders = {order for order, _ in wishes if order is not None}
+        most = max(most, sum(price for _, price in wishes) - sum(costs[order] for order in wished_orders))
     return most
 
 

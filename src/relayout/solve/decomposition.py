@@ -26,7 +26,7 @@ HOPS = 1_000_000  # the most steps of all searches together; what is left then e
 
 
 class End(NamedTuple):
-    """Where a path ends: a node, and the order in which it holds a value."""
+    """The end of a path: a node, and the order in which it holds a value."""
 
     node: int
     value: int  # the value through which the path reaches it
@@ -61,7 +61,7 @@ class Path(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether both ends are demands."""
+        """True if both ends are demands."""
         return self.first.fixed and self.last.fixed
 
 
@@ -146,27 +146,27 @@ class _Paths:
         return port.orders[self.choice[port.node]]
 
     def run(self) -> list[Path]:
-        found: list[Path] = []
+        paths: list[Path] = []
         for index, value in enumerate(self.problem.values):
             for order in sorted(transposed_orders(value, self.choice)) if value.weight or value.hard else ():
-                found += self._crossing(index, order)
-        return found
+                paths += self._crossing(index, order)
+        return paths
 
     def _crossing(self, index: int, order: int) -> list[Path]:
         value = self.problem.values[index]
         readers = [r for r, port in enumerate(value.readers) if self._now(port) == order]
         owed = value.price(self._now(value.producer), order) * self.unit
-        found: list[Path] = []
+        paths: list[Path] = []
         for reader in readers:
             paid = min(owed, self.prices.get((index, order, reader), 0))
             owed -= paid
-            found += self._split(index, order, reader, paid)
+            paths += self._split(index, order, reader, paid)
         # What no price explains: a dual is rounded, and an unproved choice may cost more than its prices.
-        if owed and found:
-            found[-1] = found[-1]._replace(amount=found[-1].amount + Fraction(owed, self.unit))
+        if owed and paths:
+            paths[-1] = paths[-1]._replace(amount=paths[-1].amount + Fraction(owed, self.unit))
         elif owed:
-            found += self._split(index, order, readers[0], owed)
-        return found
+            paths += self._split(index, order, readers[0], owed)
+        return paths
 
     def _split(self, index: int, order: int, reader: int, paid: int) -> Iterator[Path]:
         for last in (*[False] * ((PARTS if self.is_flow else PARTS // 10) - 1), True):
@@ -185,12 +185,12 @@ class _Paths:
             yield Path(share, index, order, reader, above.end, below.end, above.steps, below.steps)
 
     def _above(self, index: int, order: int) -> _Walk:
-        """Why the producer does not give the order that is wanted."""
+        """Return the walk that says why the producer does not give the order that is wanted."""
         port = self.problem.values[index].producer
         return self._walk(port, End(port.node, index, self._now(port)), self._giving(index, order), -1)
 
     def _below(self, index: int, order: int, reader: int, other: int) -> _Walk:
-        """Why the reader does not take what is given."""
+        """Return the walk that says why the reader does not take the order that is given."""
         value = self.problem.values[index]
         port = value.readers[reader]
         labels = self._other(index, reader, order, self._now(value.producer))
@@ -205,16 +205,16 @@ class _Paths:
         labels = self._labels(index, reader)
         if liked != order and liked in labels:
             return labels[liked]
-        return sorted(label for wanted, held in labels.items() if wanted != order for label in held)
+        return sorted(label for each, labels_of_order in labels.items() if each != order for label in labels_of_order)
 
     def _labels(self, index: int, place: int) -> dict[int, list[int]]:
         """Order of a value -> the labels under which one of its ends gives or wants it; -1 is the producer."""
         if (index, place) not in self.labels:
             value = self.problem.values[index]
             port = value.producer if place < 0 else value.readers[place]
-            found = self.labels[index, place] = {}
+            labels_by_order = self.labels[index, place] = {}
             for label in self.allowed[port.node]:
-                found.setdefault(port.orders[label], []).append(label)
+                labels_by_order.setdefault(port.orders[label], []).append(label)
         return self.labels[index, place]
 
     def _walk(self, port: ValueEnd, start: End, labels: list[int], avoid: int) -> _Walk:
@@ -230,12 +230,14 @@ class _Paths:
         tries = [(self.left, avoid), (self.left, -1), (self.prices, -1)]
         if not self.is_flow:
             tries = [(self.left, avoid), (self.prices, avoid), (self.prices, -1)]
-        for left, avoided in tries:
-            if (found := self._search(port.node, labels, start, left, avoided)) is not None:
-                return found if left is self.left else found._replace(amount=enough)
+        for capacities, avoided in tries:
+            if (walk := self._search(port.node, labels, start, capacities, avoided)) is not None:
+                return walk if capacities is self.left else walk._replace(amount=enough)
         return _Walk((), start._replace(fixed=False), enough)
 
-    def _search(self, node: int, labels: list[int], start: End, left: dict[Price, int], avoid: int) -> _Walk | None:
+    def _search(
+        self, node: int, labels: list[int], start: End, capacities: dict[Price, int], avoid: int
+    ) -> _Walk | None:
         """The nearest end, breadth first from (node, a label it might take instead)."""
         came: dict[tuple[int, int], tuple[Price, tuple[int, int]] | None] = {(node, label): None for label in labels}
         arrived = dict.fromkeys(came, start)
@@ -246,19 +248,21 @@ class _Paths:
             label, beside = state[1], self.beside.get(state[0], ())
             self.hops -= len(beside) + 1
             for key, orders, order, wants in beside:
-                if (orders[label] == order) is not wants or left[key] <= 0:
+                if (orders[label] == order) is not wants or capacities[key] <= 0:
                     continue
                 end, others = self._hop(label, key, wants)
                 if not others and end.node != avoid:
                     steps = (*self._steps(came, state), key)
-                    return _Walk(steps, end, min(left[step] for step in steps))
+                    return _Walk(steps, end, min(capacities[step] for step in steps))
                 for other in ((end.node, label) for label in others):
                     if other not in came:
                         came[other], arrived[other] = (key, state), end
                         queue.append(other)
             if own is None and (spare := self._preference(*state)) > 0:
                 steps = self._steps(came, state)
-                own = _Walk(steps, arrived[state]._replace(fixed=False), min([spare, *(left[s] for s in steps)]), state)
+                own = _Walk(
+                    steps, arrived[state]._replace(fixed=False), min([spare, *(capacities[s] for s in steps)]), state
+                )
         return own
 
     def _steps(
@@ -280,6 +284,6 @@ class _Paths:
         return End(reader.node, index, self._now(reader)), self._other(index, place, order, producer.orders[label])
 
     def _preference(self, node: int, label: int) -> int:
-        """What the node's other label costs more by itself, as far as no path has used it."""
+        """Return what the node's other label costs more by itself, as far as no path has used it."""
         costs = self.problem.costs[node]
         return (costs[label] - costs[self.choice[node]]) * self.unit - self.own.get((node, label), 0)

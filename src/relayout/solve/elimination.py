@@ -67,14 +67,14 @@ class _Scopes:
         for index in values:
             value = problem.values[index]
             scope = self._of_value(value)
-            wanted = _wanted_if_many(value, scope)
-            self.values.append((value, wanted))
-            if wanted is None:
+            reader_orders = _wanted_if_many(value, scope)
+            self.values.append((value, reader_orders))
+            if reader_orders is None:
                 self._add(scope)
                 continue
             own = own_node(index)
             self.tables_of[own] = {}
-            sets = tuple(range(1 << len(wanted)))
+            sets = tuple(range(1 << len(reader_orders)))
             for end in (value.producer, *value.readers):
                 ends = {end.node: self._refined((0,) * len(end.orders), end.orders)}
                 self._add({own: sets} | (ends if end.node in self.tables_of else {}))
@@ -131,9 +131,9 @@ def own_node(value: int) -> int:
 
 def _wanted_if_many(value: Value, scope: Scope) -> tuple[int, ...] | None:
     """Return the orders that readers want, if sets of them are far fewer than the combinations of a value's ends."""
-    wanted = sorted({order for end in value.readers for order in end.orders})
+    reader_orders = sorted({order for end in value.readers for order in end.orders})
     combinations = prod(max(classes) + 1 for classes in scope.values())
-    return tuple(wanted) if combinations > FEWER_SETS << 2 * len(wanted) else None
+    return tuple(reader_orders) if combinations > FEWER_SETS << 2 * len(reader_orders) else None
 
 
 def elimination_order(
@@ -220,19 +220,21 @@ def _tables(scopes: _Scopes) -> Iterator[NDArray[np.int64]]:
     most that the order can cost by itself. So some set of orders is always as cheap, and nothing is forbidden.
     """
     unread = iter(list(scopes.scopes))
-    for value, wanted in scopes.values:
-        if wanted is None:
+    for value, reader_orders in scopes.values:
+        if reader_orders is None:
             yield _value_table(value, next(unread))
             continue
-        sets = np.arange(1 << len(wanted))
-        lacks = np.array([1 - (sets >> place & 1) for place in range(len(wanted))], np.int64)
+        sets = np.arange(1 << len(reader_orders))
+        lacks = np.array([1 - (sets >> place & 1) for place in range(len(reader_orders))], np.int64)
         for position, end in enumerate((value.producer, *value.readers)):
             scope = next(unread)
             orders = _orders_by_class(end, scope)
             if position:
-                rows = [(value.weight + value.more) * lacks[wanted.index(order)] for order in orders]
+                rows = [(value.weight + value.more) * lacks[reader_orders.index(order)] for order in orders]
             else:
-                rows = [np.array([value.price(order, each) for each in wanted]) @ (1 - lacks) for order in orders]
+                rows = [
+                    np.array([value.price(order, each) for each in reader_orders]) @ (1 - lacks) for order in orders
+                ]
             cells = np.array(rows, np.int64).T
             yield cells if end.node in scope else cells[:, 0]
 
@@ -275,19 +277,19 @@ def _value_table(value: Value, scope: Scope) -> NDArray[np.int64]:
     ends = (value.producer, *value.readers)
     count = 1 + max(max(end.orders) for end in ends)
     prices = np.full((count, count), value.weight, np.int64)
-    for given, order in value.hard:
-        if max(given, order) < count:
-            prices[given, order] += value.more
+    for producer_order, order in value.hard:
+        if max(producer_order, order) < count:
+            prices[producer_order, order] += value.more
     np.fill_diagonal(prices, 0)
     orders: list[NDArray[np.int64]] = []
     for end in ends:
         by_class = np.array(_orders_by_class(end, scope), np.int64)
         orders.append(by_class.reshape([-1 if other == end.node else 1 for other in scope]))
-    producer, *wanted = orders
+    producer, *reader_orders = orders
     cells = np.zeros([max(classes) + 1 for classes in scope.values()], np.int64)
-    for number, wish in enumerate(wanted):
+    for number, wish in enumerate(reader_orders):
         paid = prices[producer, wish]
-        for earlier in wanted[:number]:  # an order that several readers want is made once
+        for earlier in reader_orders[:number]:  # an order that several readers want is made once
             paid = paid * (wish != earlier)
         cells += paid
     return cells

@@ -101,30 +101,30 @@ class Network:
             if pushed := capacity[arc]:
                 capacity[arc], capacity[arc ^ 1] = 0, capacity[arc ^ 1] + pushed
                 excess[heads[arc]] += pushed
-        waiting.extend(node for node, held in enumerate(excess) if held and node not in (source, sink))
+        waiting.extend(node for node, surplus in enumerate(excess) if surplus and node not in (source, sink))
         heights, position, lifted = self._heights(sink, source), [0] * len(arcs), 0
         while waiting:
             if lifted > len(arcs):
                 heights, position, lifted = self._heights(sink, source), [0] * len(arcs), 0
             node = waiting.popleft()
-            own, held, below = arcs[node], excess[node], heights[node] - 1
+            own, surplus, below = arcs[node], excess[node], heights[node] - 1
             for place in range(position[node], len(own)):
                 arc = own[place]
-                left = capacity[arc]
-                if not left or heights[head := heads[arc]] != below:
+                residual = capacity[arc]
+                if not residual or heights[head := heads[arc]] != below:
                     continue
-                pushed = min(left, held)
+                pushed = min(residual, surplus)
                 capacity[arc] -= pushed
                 capacity[arc ^ 1] += pushed
                 if not excess[head] and head not in (source, sink):
                     waiting.append(head)
                 excess[head] += pushed
-                held -= pushed
-                if not held:
+                surplus -= pushed
+                if not surplus:
                     position[node] = place
                     break
-            excess[node] = held
-            if held:
+            excess[node] = surplus
+            if surplus:
                 heights[node] = 1 + min([heights[heads[arc]] for arc in own if capacity[arc]])
                 position[node] = 0
                 lifted += 1
@@ -187,25 +187,25 @@ def solve_two(
     infinite = 1 + _most(problem, values)
     for node in nodes:
         _charge(network, (source, name[node], sink), [problem.costs[node][side ^ flipped[node]] for side in (0, 1)])
-    wanted: list[tuple[Price, int]] = []
+    price_arcs: list[tuple[Price, int]] = []
     prices: Prices = {}
-    for index, order, given, sides in _sided(problem, values, flipped):
+    for index, order, producer_side, sides in _sided(problem, values, flipped):
         value = problem.values[index]
-        if given == NEVER and ALWAYS in sides:
+        if producer_side == NEVER and ALWAYS in sides:
             prices[index, order, sides.index(ALWAYS)] = value.weight
             continue
-        side = next(s for s in (given, *sides) if s >= 0)
+        side = next(s for s in (producer_side, *sides) if s >= 0)
         near, far = (source, sink) if side else (sink, source)
-        producer = near if given == NEVER else name[value.producer.node]
+        producer = near if producer_side == NEVER else name[value.producer.node]
         targets = {
             reader: far if wants == ALWAYS else name[value.readers[reader].node]
             for reader, wants in enumerate(sides)
             if wants != NEVER
         }
         arcs = _gadget(network, producer, targets, (value.weight, infinite), side)
-        wanted += [((index, order, reader), arc) for reader, arc in arcs]
+        price_arcs += [((index, order, reader), arc) for reader, arc in arcs]
     network.maximize(source, sink)
-    for price, arc in wanted:
+    for price, arc in price_arcs:
         if flow := network.flow_on(arc):
             prices[price] = flow
     reached = network.reachable(source)
@@ -224,10 +224,10 @@ def _sided(
     for index in values:
         value = problem.values[index]
         for order in sorted({order for port in value.readers for order in port.orders}) if value.weight else ():
-            given = _side(value.producer, order, flipped)
+            producer_side = _side(value.producer, order, flipped)
             sides = [_side(port, order, flipped) for port in value.readers]
-            if given != ALWAYS and any(side != NEVER for side in sides):
-                yield index, order, given, sides
+            if producer_side != ALWAYS and any(side != NEVER for side in sides):
+                yield index, order, producer_side, sides
 
 
 def _charge(network: Network, ends: tuple[int, int, int], costs: Sequence[int]) -> None:

@@ -63,11 +63,11 @@ class _Hung(NamedTuple):
     links: tuple[_Link, ...]  # the values
     costs: tuple[int, ...]  # label of `node` -> price, with all that hangs on it or followed it
 
-    def label(self, held: int) -> int:
+    def label(self, label: int) -> int:
         """The best label, the first of several, for one of the other node."""
         paid = list(self.costs)
         for weight, own, other in self.links:
-            paid = [cost + weight * (order != other[held]) for cost, order in zip(paid, own, strict=True)]
+            paid = [cost + weight * (order != other[label]) for cost, order in zip(paid, own, strict=True)]
         return paid.index(min(paid))
 
 
@@ -106,7 +106,9 @@ class Contraction:
         self._contract()
 
     def _pay(self) -> None:
-        """Where one end of a value has one order, the value is a price of the other end's labels."""
+        """Turn values into prices of labels: one whose producer or reader has a single order is a price of the other
+        end.
+        """
         alone = [index for index, ports in self.ends.items() if len(ports) == 2 and not self.whole.values[index].hard]
         for index in alone:
             weight, (producer, reader) = self.whole.values[index].weight, self.ends[index]
@@ -114,8 +116,8 @@ class Contraction:
             if len(set(known.orders)) > 1:
                 continue
             order = known.orders[0]
-            wanted = set(port.orders) - {order} if port is reader else {order}
-            self.paid.update(dict.fromkeys([(index, each, 0) for each in wanted], weight))
+            paid_orders = set(port.orders) - {order} if port is reader else {order}
+            self.paid.update(dict.fromkeys([(index, each, 0) for each in paid_orders], weight))
             if port.node in self.costs:
                 pays = [weight * (each != order) for each in port.orders]
                 self.costs[port.node] = tuple(map(add, self.costs[port.node], pays))
@@ -133,10 +135,10 @@ class Contraction:
         alone = [index for index, ports in self.ends.items() if len(ports) == 2 and self.weights[index]]
         alone.sort(key=lambda index: -self.whole.values[index].weight)
         for _ in range(SWEEPS):
-            left = [index for index in alone if index in self.ends and not self._follow(index)]
-            if len(left) == len(alone):
+            remaining = [index for index in alone if index in self.ends and not self._follow(index)]
+            if len(remaining) == len(alone):
                 return
-            alone = left
+            alone = remaining
 
     def _hang(
         self,
@@ -175,9 +177,9 @@ class Contraction:
         own, pays = self.costs[node], self.costs[other]
         self.gone.append(_Hung(node, other, tuple(links.values()), own))
         least = min(own)
-        for index, (weight, orders, held) in links.items():
+        for index, (weight, orders, other_orders) in links.items():
             beyond = dict(sorted(zip(orders, [min(weight, cost - least) for cost in own], strict=True), reverse=True))
-            pays = tuple([cost + beyond.get(order, weight) for cost, order in zip(pays, held, strict=True)])
+            pays = tuple([cost + beyond.get(order, weight) for cost, order in zip(pays, other_orders, strict=True)])
             own = tuple([cost - beyond[order] for cost, order in zip(own, orders, strict=True)])
             # A producer gets what is beyond the least of its labels, a reader pays what lacks to the value's weight.
             for order in set(self.whole.values[index].readers[0].orders):
@@ -237,8 +239,8 @@ class Contraction:
                 self._release(value)
 
     def parts(self) -> list[tuple[list[int], list[int]]]:
-        """What is left of the component, apart: the nodes that values still connect, and the values."""
-        found: list[tuple[list[int], list[int]]] = []
+        """Return the connected parts of the component that remains: the nodes and the values of each."""
+        remaining_parts: list[tuple[list[int], list[int]]] = []
         seen: set[int] = set()
         for start in self.costs:
             if start in seen:
@@ -253,8 +255,8 @@ class Contraction:
                     beside = dict.fromkeys(port.node for port in self.ends[index])
                     nodes += [each for each in beside if each in self.costs and each not in seen]
                     seen.update(beside)
-            found.append((nodes, list(values)))
-        return found
+            remaining_parts.append((nodes, list(values)))
+        return remaining_parts
 
     def problem(self, nodes: Sequence[int], values: Sequence[int]) -> Problem:
         """Some of what is left as a problem of its own: these nodes, those beside them without a choice, these values.
@@ -270,11 +272,11 @@ class Contraction:
                 costs.append(self.whole.costs[port.node])
             return ValueEnd(number[port.node], port.orders)
 
-        left = []
+        remaining_values = []
         for index in values:
             producer, *readers = map(numbered, self.ends[index])
-            left.append(self.whole.values[index]._replace(producer=producer, readers=tuple(readers)))
-        return Problem(tuple(costs), tuple(left), self.whole.unit)
+            remaining_values.append(self.whole.values[index]._replace(producer=producer, readers=tuple(readers)))
+        return Problem(tuple(costs), tuple(remaining_values), self.whole.unit)
 
     def expand(
         self,
@@ -324,8 +326,8 @@ def _nested(links: Mapping[int, _Link]) -> dict[int, _Link] | None:
     """Values between the same two nodes, each of which tells apart what those before it do; None where one does not."""
     ordered = dict(sorted(links.items(), key=lambda item: len({*item[1].own, *item[1].held})))
     for coarse, fine in pairwise(ordered.values()):
-        told: dict[int, int] = {}
+        coarse_of_fine: dict[int, int] = {}
         pairs = zip((*fine.own, *fine.held), (*coarse.own, *coarse.held), strict=True)
-        if any(told.setdefault(order, held) != held for order, held in pairs):
+        if any(coarse_of_fine.setdefault(order, fine_order) != fine_order for order, fine_order in pairs):
             return None
     return ordered

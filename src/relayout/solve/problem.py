@@ -36,11 +36,11 @@ class Value(NamedTuple):
     hard: frozenset[tuple[int, int]] = frozenset()  # pairs of orders, the one that is given and another, that cost more
     more: int = 0  # how much more
 
-    def price(self, given: int, order: int) -> int:
-        """What it costs to have the value in an order besides the one that is given; nothing if that is the same."""
-        if given == order:
+    def price(self, producer_order: int, order: int) -> int:
+        """Return the cost of having the value in an order besides its producer's; 0 if that is the same."""
+        if producer_order == order:
             return 0
-        return self.weight + self.more if (given, order) in self.hard else self.weight
+        return self.weight + self.more if (producer_order, order) in self.hard else self.weight
 
 
 class Problem(NamedTuple):
@@ -54,23 +54,23 @@ class Problem(NamedTuple):
     def evaluate(self, choice: Choice, nodes: Sequence[int] | None = None, values: Sequence[int] | None = None) -> int:
         """The cost of a choice of labels: of everything, or of some nodes and values."""
         paid = range(len(self.costs)) if nodes is None else nodes
-        held = self.values if values is None else [self.values[index] for index in values]
+        counted_values = self.values if values is None else [self.values[index] for index in values]
         return sum(self.costs[node][choice[node]] for node in paid) + sum(
             value.weight * len(transposed_orders(value, choice)) if not value.hard else _hard(value, choice)
-            for value in held
+            for value in counted_values
         )
 
 
 def _hard(value: Value, choice: Choice) -> int:
-    """What a value costs some of whose pairs of orders are hard."""
-    given = value.producer.orders[choice[value.producer.node]]
-    return sum([value.price(given, order) for order in transposed_orders(value, choice)])
+    """Return the cost of a value some of whose pairs of orders are hard."""
+    producer_order = value.producer.orders[choice[value.producer.node]]
+    return sum([value.price(producer_order, order) for order in transposed_orders(value, choice)])
 
 
 def transposed_orders(value: Value, choice: Choice) -> set[int]:
     """The orders in which `value` has to exist besides the one that its producer gives."""
-    wanted = {port.orders[choice[port.node]] for port in value.readers}
-    return wanted - {value.producer.orders[choice[value.producer.node]]}
+    reader_orders = {port.orders[choice[port.node]] for port in value.readers}
+    return reader_orders - {value.producer.orders[choice[value.producer.node]]}
 
 
 # Limits of the search for the best labels, counted in work: how busy the machine is decides nothing.

@@ -73,10 +73,10 @@ def run_solver(
 
 def _labels(port: ValueEnd) -> dict[int, list[int]]:
     """Order -> the labels of the port's node under which it is stored so."""
-    found: dict[int, list[int]] = {}
+    labels_by_order: dict[int, list[int]] = {}
     for label, order in enumerate(port.orders):
-        found.setdefault(order, []).append(label)
-    return found
+        labels_by_order.setdefault(order, []).append(label)
+    return labels_by_order
 
 
 MOST_FLOWS = 1 << 10  # columns of one value up to which its program is a flow
@@ -140,8 +140,8 @@ class _Writing:
     @property
     def flows(self) -> int:
         """Count the columns of `flow`."""
-        made = len(self.given) * len(set().union(*self.wanted))
-        return made if len(self.wanted) == 1 else made + len(self.given) * sum(map(len, self.wanted))
+        pair_count = len(self.given) * len(set().union(*self.wanted))
+        return pair_count if len(self.wanted) == 1 else pair_count + len(self.given) * sum(map(len, self.wanted))
 
     @property
     def wishes(self) -> int:
@@ -154,9 +154,9 @@ class _Writing:
             gives = self.given.get(order, [])
             if len(gives) == len(self.value.producer.orders):
                 continue
-            held = self._column(EASY)
+            own_column = self._column(EASY)
             for reader in self._wanting(order):
-                self._row((order, reader), [(held, 1.0)], reader=reader, wants=order, gives=gives)
+                self._row((order, reader), [(own_column, 1.0)], reader=reader, wants=order, gives=gives)
 
     def apart(self) -> None:
         """A column more for each order that is hard to make of some: no more of the other than what is given allows."""
@@ -170,20 +170,30 @@ class _Writing:
     def flow(self) -> None:
         """A column for each pair of orders, and for what each reader takes of it: of what is given, one order."""
         every = sorted(set().union(*self.wanted))
-        made = {(given, order): self._made(given, order) for given in sorted(self.given) for order in every}
-        for reader, wanted in enumerate(self.wanted):
-            taken = made if len(self.wanted) == 1 else {pair: self._column(FREE) for pair in made if pair[1] in wanted}
-            for order in wanted:
-                own = [(taken[given, order], 1.0) for given in self.given]
+        made_columns = {
+            (producer_order, order): self._made(producer_order, order)
+            for producer_order in sorted(self.given)
+            for order in every
+        }
+        for reader, reader_orders in enumerate(self.wanted):
+            taken_columns = (
+                made_columns
+                if len(self.wanted) == 1
+                else {pair: self._column(FREE) for pair in made_columns if pair[1] in reader_orders}
+            )
+            for order in reader_orders:
+                own = [(taken_columns[producer_order, order], 1.0) for producer_order in self.given]
                 self._row((order, reader), own, reader=reader, wants=order)
-            for given, labels in self.given.items():
-                self._row(None, [(taken[given, order], -1.0) for order in wanted], gives=labels)
-            for pair in taken if taken is not made else ():
+            for producer_order, labels in self.given.items():
+                self._row(None, [(taken_columns[producer_order, order], -1.0) for order in reader_orders], gives=labels)
+            for pair in taken_columns if taken_columns is not made_columns else ():
                 if pair[0] != pair[1]:
-                    self._row(None, [(made[pair], 1.0), (taken[pair], -1.0)])
+                    self._row(None, [(made_columns[pair], 1.0), (taken_columns[pair], -1.0)])
 
-    def _made(self, given: int, order: int) -> Place:
-        return self._column(FREE if given == order else HARD if (given, order) in self.value.hard else EASY)
+    def _made(self, producer_order: int, order: int) -> Place:
+        return self._column(
+            FREE if producer_order == order else HARD if (producer_order, order) in self.value.hard else EASY
+        )
 
     def _column(self, kind: int) -> Place:
         self.columns.append(kind)
@@ -194,8 +204,12 @@ class _Writing:
 
     def _making(self, order: int) -> list[int]:
         """The labels under which another order is given, of which this one is not hard to make."""
-        others = (given for given in self.given if given != order and (given, order) not in self.value.hard)
-        return [label for given in others for label in self.given[given]]
+        others = (
+            producer_order
+            for producer_order in self.given
+            if producer_order != order and (producer_order, order) not in self.value.hard
+        )
+        return [label for producer_order in others for label in self.given[producer_order]]
 
     def _row(
         self,
@@ -292,14 +306,14 @@ class LinearProgram:
                 names = {port.node: None for port in ports}
                 twins = () if len(names) == len(ports) else tuple(list(names).index(port.node) for port in ports)
                 alike.setdefault((twins, value.hard, *(port.orders for port in ports)), []).append(index)
-        found: list[_Group] = []
+        groups: list[_Group] = []
         first = 0
-        for held in alike.values():
-            rows = Rows.of(self.problem.values[held[0]])
+        for members in alike.values():
+            rows = Rows.of(self.problem.values[members[0]])
             if rows.keys:
-                found.append(_Group(rows, held, first))
-                first += len(held) * len(rows.keys)
-        return found
+                groups.append(_Group(rows, members, first))
+                first += len(members) * len(rows.keys)
+        return groups
 
     def relax(
         self,
@@ -377,7 +391,9 @@ class LinearProgram:
             own = column + len(rows.columns) * np.arange(count)
             column += len(rows.columns) * count
             ports = [(value.producer, *value.readers) for value in values]
-            bases = np.array([[0, *(self.first.get(port.node, 0) for port in held)] for held in ports], np.int64)
+            bases = np.array(
+                [[0, *(self.first.get(port.node, 0) for port in value_ports)] for value_ports in ports], np.int64
+            )
             bases[:, 0] = own
             indices.append((bases[:, rows.bases] + rows.offsets).ravel())
             entries.append(np.tile(rows.entries, count))

@@ -41,11 +41,11 @@ def settle(
     waiting: dict[int, None] = {}
     for index in values:
         value = problem.values[index]
-        held = {value.producer.node, *[port.node for port in value.readers]} & beside.keys()
-        for node in held:
+        ends_inside = {value.producer.node, *[port.node for port in value.readers]} & beside.keys()
+        for node in ends_inside:
             beside[node].append(index)
         if (value.weight or value.hard) and transposed_orders(value, choice):
-            waiting.update(dict.fromkeys(sorted(held)))
+            waiting.update(dict.fromkeys(sorted(ends_inside)))
     while waiting:
         node = next(iter(waiting))
         del waiting[node]
@@ -66,19 +66,19 @@ def _by_label(problem: Problem, node: int, values: Sequence[int], choice: Mappin
     costs = list(problem.costs[node])
     for index in values:
         value = problem.values[index]
-        wanted = {port.orders[choice[port.node]] for port in value.readers if port.node != node}
+        fixed_orders = {port.orders[choice[port.node]] for port in value.readers if port.node != node}
         own = [port.orders for port in value.readers if port.node == node]
-        maker, given = value.producer.node, value.producer.orders
+        maker, producer_orders = value.producer.node, value.producer.orders
         # By label: the order that is given, and those that are wanted.
         ends = zip(
-            given if maker == node else repeat(given[choice[maker]], len(costs)),
-            map(wanted.union, zip(*own, strict=True)) if own else repeat(wanted, len(costs)),
+            producer_orders if maker == node else repeat(producer_orders[choice[maker]], len(costs)),
+            map(fixed_orders.union, zip(*own, strict=True)) if own else repeat(fixed_orders, len(costs)),
             strict=True,
         )
         if value.hard:
-            pays = [sum([value.price(order, each) for each in held]) for order, held in ends]
+            pays = [sum([value.price(order, each) for each in reader_orders]) for order, reader_orders in ends]
         else:
-            pays = [value.weight * (len(held) - (order in held)) for order, held in ends]
+            pays = [value.weight * (len(reader_orders) - (order in reader_orders)) for order, reader_orders in ends]
         costs = list(map(add, costs, pays))
     return costs
 
@@ -98,7 +98,7 @@ class Solution(NamedTuple):
 
     @property
     def proved(self) -> bool:
-        """Whether the checker proved that no choice costs less."""
+        """True if the checker proved that no choice costs less."""
         return self.bound == self.cost
 
 
@@ -114,13 +114,13 @@ def solve(
     """The choice of least cost, with its certificate checked."""
     limits = Limits.of(sum(map(len, problem.costs)), time_limit, prices)
     choice = list(start) if start is not None else [0] * len(problem.costs)
-    apart, parts = components(problem), list[Solved]()
+    pieces, parts = components(problem), list[Solved]()
     contracted: list[int] = []
-    for number, (nodes, values) in enumerate(apart):
+    for number, (nodes, values) in enumerate(pieces):
         large = sum(len(problem.costs[node]) for node in nodes) > LARGE
         if not large and (cut := _cut(problem, nodes, values)):
             parts.append(Solved(cut[0], Leaf(cut[1])))
-        elif found := _contracted(
+        elif solved := _contracted(
             problem,
             nodes,
             values,
@@ -128,20 +128,20 @@ def solve(
             limits if large and not _is_hard(problem, values) else None,
         ):
             contracted.append(number)
-            parts.append(found)
+            parts.append(solved)
         else:
             parts.append(_solved(problem, nodes, values, choice, limits))
     solution = _together(problem, choice, parts)
     if contracted and not _reaches(solution.bound, solution.cost, problem.unit):
         for number in contracted:
-            if not _is_proved(problem, *apart[number], parts[number], problem.unit):
-                parts[number] = _solved(problem, *apart[number], choice, limits)
+            if not _is_proved(problem, *pieces[number], parts[number], problem.unit):
+                parts[number] = _solved(problem, *pieces[number], choice, limits)
         solution = _together(problem, choice, parts)
     return solution
 
 
 def _reaches(bound: int, cost: int, unit: int) -> bool:
-    """Whether a bound proves a cost to the unit: no choice costs a whole one less, ties aside."""
+    """Tell whether a bound proves a cost to the unit: no choice costs a whole unit less, ties aside."""
     return bound >= cost - cost % unit
 
 
@@ -249,21 +249,23 @@ def _contracted(
     labels: dict[int, int] = {}
     prices: Prices = {}
 
-    def solved(left: Sequence[int], held: Sequence[int], by: Callable[..., Found]) -> bool:
-        """Whether some of what is left has labels and prices now."""
-        found = by(contraction.problem(left, held), range(len(left)), range(len(held)))
-        if found is not None:
-            labels.update({left[place]: label for place, label in found[0].items()})
-            prices.update({(held[place], order, reader): each for (place, order, reader), each in found[1].items()})
-        return found is not None
+    def solved(own_nodes: Sequence[int], own_values: Sequence[int], by: Callable[..., Found]) -> bool:
+        """Solve a part of the contracted component; tell whether it has labels and prices now."""
+        solution = by(contraction.problem(own_nodes, own_values), range(len(own_nodes)), range(len(own_values)))
+        if solution is not None:
+            labels.update({own_nodes[place]: label for place, label in solution[0].items()})
+            prices.update(
+                {(own_values[place], order, reader): each for (place, order, reader), each in solution[1].items()}
+            )
+        return solution is not None
 
     rest: tuple[list[int], list[int]] = [], []
-    for left, held in contraction.parts():
-        if not solved(left, held, _cut):
+    for part_nodes, part_values in contraction.parts():
+        if not solved(part_nodes, part_values, _cut):
             if limits is None:
                 return None
-            rest[0].extend(left)
-            rest[1].extend(held)
+            rest[0].extend(part_nodes)
+            rest[1].extend(part_values)
     if limits is not None and rest[0]:
         from relayout.solve.branching import relaxed
 
