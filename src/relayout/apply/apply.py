@@ -69,12 +69,12 @@ class _Rewrite:
         self.changes = NodeChanges(self.storage)
         self.forms, self.labels = forms(plan)
         self.own: set[Port] = set()
-        self.apart: set[Root] = set()
+        self.separate_roots: set[Root] = set()
         if single_consumers is not None:
-            self.own, self.apart = single_consumers(plan.sites, self.storage.units, self.forms)
+            self.own, self.separate_roots = single_consumers(plan.sites, self.storage.units, self.forms)
         self.borders: dict[Port, Site] = {}
         self.results: dict[ir.Graph, list[tuple[int, ir.Value]]] = {}
-        self.given: dict[ir.Value, set[ir.Graph]] = {}
+        self.output_graphs: dict[ir.Value, set[ir.Graph]] = {}
         self.listed: dict[tuple[ir.Graph, ir.Value, Form], ir.Value] = {}
         self.entries: dict[ir.Graph, list[Port]] = {}
         self.let_go: set[ir.Value | None] = set()
@@ -140,7 +140,7 @@ class _Rewrite:
         results = {value for _, value in self.results[self.graph]}
         self._let_go()
         if self.plan.sites.inners:
-            place_inside(self.plan.sites, self.storage.nodes, self.storage.conversions, self.given)
+            place_inside(self.plan.sites, self.storage.nodes, self.storage.conversions, self.output_graphs)
         relaid = any(root.constant and root.value.producer() is not None for root, _ in self.storage.stored)
         self.known: set[ir.Node | None] = set()  # all that they give is known when the model is converted
         for site in self.plan.sites.sites if relaid else ():
@@ -184,7 +184,7 @@ class _Rewrite:
         alive = []
         for node in reversed(nodes):
             unread = node in self.known or not self.let_go.isdisjoint(node.outputs)
-            if unread and not any(value.uses() or value in self.given for value in node.outputs):
+            if unread and not any(value.uses() or value in self.output_graphs for value in node.outputs):
                 self._reads_nothing(node)
             else:
                 alive.append(node)
@@ -258,7 +258,7 @@ class _Rewrite:
                     self.storage.put(port.view.root, self.forms[port], value)
                 else:
                     self._give(port)
-                    if port.view.root in self.apart:
+                    if port.view.root in self.separate_roots:
                         self.storage.keep_apart(port.view.root, self.forms[port])
 
     def _read_operands(self, site: Site) -> None:
@@ -341,7 +341,7 @@ class _Rewrite:
             return self.listed[listed]
         value = self.storage.get(root, self.forms[port])
         outer = root.graph is not graph or value.is_graph_input() or value.producer() is None
-        if (outer and value is not original.value) or graph in self.given.get(value, ()):
+        if (outer and value is not original.value) or graph in self.output_graphs.get(value, ()):
             name = original.name if graph is self.graph else self.storage.names.unique(f"{original.name}__out")
             output = ir.Value(name=name, type=value.type, shape=value.shape)
             node_name = self.storage.names.unique(f"{name}/Identity")
@@ -354,7 +354,7 @@ class _Rewrite:
             dims = dict(zip(source, declared, strict=True))
             value.shape = ir.Shape([dims[dim] if dim else 1 for dim in form])
         self.results[graph].append((port.slot, value))
-        self.given.setdefault(value, set()).add(graph)
+        self.output_graphs.setdefault(value, set()).add(graph)
         self.listed[listed] = value
         return value
 

@@ -19,20 +19,20 @@ Token = tuple[int, int]
 """One factor of a site as its operands hold it: (factor of the site, which of the leaves that it has there)."""
 
 
-class Beside(NamedTuple):
+class Neighbours(NamedTuple):
     """The neighbours of an operand: the form in which an input is given, or the forms that readers of an output want.
 
     A constant is given in none: it is re-laid for nothing.
     """
 
-    given: Form | None = None
-    wanted: frozenset[Form] = frozenset()
+    producer_form: Form | None = None
+    reader_forms: frozenset[Form] = frozenset()
 
     def reshapes(self, form: Form) -> int:
         """Count the Reshapes beside an operand in `form`."""
-        if self.given is not None:
-            return reshapes_between(self.given, form)
-        return sum([reshapes_between(form, other) for other in self.wanted])
+        if self.producer_form is not None:
+            return reshapes_between(self.producer_form, form)
+        return sum([reshapes_between(form, other) for other in self.reader_forms])
 
 
 def reshapes_between(form: Form, other: Form) -> int:
@@ -48,18 +48,18 @@ def reshapes_between(form: Form, other: Form) -> int:
     return (before != form) + (after != other)
 
 
-def reshapes_beside(beside: Sequence[Beside], forms: Sequence[Form]) -> int:
+def reshapes_beside(beside: Sequence[Neighbours], forms: Sequence[Form]) -> int:
     """Count the Reshapes beside all operands of a site."""
     return sum(each.reshapes(form) for each, form in zip(beside, forms, strict=True))
 
 
-def fewest_of(site: Site, free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside]) -> Sequence[Form]:
+def fewest_of(site: Site, free: Sequence[Port], now: Sequence[Form], beside: Sequence[Neighbours]) -> Sequence[Form]:
     """The forms of a site's operands with the fewest Reshapes around it; `now` where none has fewer."""
     return site.pattern.of(_fewest, (now, beside), free, now, beside, site.signature.unidirectional)
 
 
 def _fewest(
-    free: Sequence[Port], now: Sequence[Form], beside: Sequence[Beside], unidirectional: bool
+    free: Sequence[Port], now: Sequence[Form], beside: Sequence[Neighbours], unidirectional: bool
 ) -> Sequence[Form]:
     """The forms of a site's operands with the fewest Reshapes around it: those of an operand as it is given, or as its
     readers want it, or `now`.
@@ -88,7 +88,7 @@ def _fewest(
 
 
 def _offered(
-    tokens: Sequence[Mapping[int, Token]], now: Sequence[Form], beside: Sequence[Beside]
+    tokens: Sequence[Mapping[int, Token]], now: Sequence[Form], beside: Sequence[Neighbours]
 ) -> dict[tuple[tuple[Token, ...], ...], None]:
     """The dimensions in which operands are given or wanted, each once: of a thousand operands nearly all are alike.
 
@@ -97,7 +97,7 @@ def _offered(
     full = max(map(len, tokens), default=0)
     dimensions: dict[tuple[tuple[Token, ...], ...], None] = {}
     for each, axis_tokens, order in zip(beside, tokens, map(order_of, now), strict=True):
-        for form in (*sorted(each.wanted), *(() if each.given is None else (each.given,))):
+        for form in (*sorted(each.reader_forms), *(() if each.producer_form is None else (each.producer_form,))):
             if len(axis_tokens) == full and order_of(form) == order:
                 dimensions[tuple(tuple(axis_tokens[leaf] for leaf in dim) for dim in form)] = None
     return dimensions
@@ -174,7 +174,7 @@ class _Choice:
                 self.free.update([site] if any(port.output for port in site.free_ports()) else [])
         wanting = (site for site in self.sites if site not in self.free)
         self.readers = _by_root(port for site in wanting for port in site.ports if not port.output)
-        self.given: dict[Root, Form] = {}
+        self.producer_forms: dict[Root, Form] = {}
         self.own: dict[Site, Sequence[Form]] = {}
 
     def _note(self, uneven: Iterable[Port]) -> None:
@@ -190,7 +190,7 @@ class _Choice:
                     self._move(site, ones)
             for port in site.ports:
                 if port.output:
-                    self.given[port.view.root] = self.chosen[port]
+                    self.producer_forms[port.view.root] = self.chosen[port]
 
     def go_back(self) -> None:
         """Choose again from the end: store operands in the source's dimensions where others won nothing, so that a
@@ -208,7 +208,7 @@ class _Choice:
                 own = fewest if reshapes_beside(beside, fewest) < reshapes_beside(beside, now) else now
             if own != now:
                 self.chosen.update(zip(free, own, strict=True))
-                self.given.update((port.view.root, self.chosen[port]) for port in free if port.output)
+                self.producer_forms.update((port.view.root, self.chosen[port]) for port in free if port.output)
             if site.signature.broadcast:
                 self._fill_out(free, readers, unidirectional=site.signature.unidirectional)
 
@@ -226,30 +226,32 @@ class _Choice:
             if port.output or any(form):
                 continue
             fixed = root.constant or (not root.runs and len(readers[root]) == 1)
-            given_form = self.given.get(root)
+            producer_form = self.producer_forms.get(root)
             if fixed and ones and len(form) <= ones:
                 self.chosen[port] = ((),) * (ones + 1)
                 self._note([port])
-            elif given_form is not None:
+            elif producer_form is not None:
                 others = [len(self.chosen[other]) for other in free if not (other is port or other.output)]
-                longest = len(given_form) if unidirectional and port is free[0] else max([len(given_form), *others])
+                longest = (
+                    len(producer_form) if unidirectional and port is free[0] else max([len(producer_form), *others])
+                )
                 if longest == most:  # the result has as many dimensions as the longest operand
-                    self.chosen[port] = given_form
+                    self.chosen[port] = producer_form
 
     def _ones_behind(self, port: Port) -> int:
         """Count the size-1 axes that stand behind all others of an operand, where the source has them elsewhere."""
         form = self.chosen[port]
         return ones_in_front(form[::-1]) if form != port.view.form and any(form) else 0
 
-    def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Beside, ...]:
+    def _beside(self, ports: Sequence[Port], readers: Mapping[Root, Sequence[Port]]) -> tuple[Neighbours, ...]:
         neighbours = []
         for port in ports:
             root = port.view.root
             if port.output:
                 reader_forms = frozenset([self.chosen[reader] for reader in readers.get(root, ())])
-                neighbours.append(Beside(wanted=reader_forms))
+                neighbours.append(Neighbours(reader_forms=reader_forms))
             else:
-                neighbours.append(Beside(None if root.constant else self.given.get(root)))
+                neighbours.append(Neighbours(None if root.constant else self.producer_forms.get(root)))
         return tuple(neighbours)
 
     def _take(self, site: Site) -> None:
@@ -303,7 +305,7 @@ def _ones(site: Site) -> frozenset[int]:
     )
 
 
-def _moved(site: Site, label: Label, ones: frozenset[int], beside: Sequence[Beside]) -> Label:
+def _moved(site: Site, label: Label, ones: frozenset[int], beside: Sequence[Neighbours]) -> Label:
     """The label of equal orders with the fewest Reshapes around the site."""
     free = site.free_ports()
 

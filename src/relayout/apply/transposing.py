@@ -27,7 +27,7 @@ class Turns:
 
     def __init__(self, crossings: Iterable[Crossing] = ()) -> None:
         self.orders = {(crossing.root, crossing.order) for crossing in crossings}
-        self.asked: set[tuple[Root, Order]] = set()
+        self.requests: set[tuple[Root, Order]] = set()
 
     def before(
         self,
@@ -39,11 +39,11 @@ class Turns:
         """Return the forms to make before another one, which is asked for now."""
         if all(extent.is_static for extent in root.extents):
             return []
-        self.asked.add((root, order_of(form)))
+        self.requests.add((root, order_of(form)))
         forms = {order_of(read): read for read, _ in own}
         ends = [(order_of(read), order_of(result)) for read, result in own]
         before = orders_before(order_of(form), ends, [order_of(each) for each in there])
-        return [forms[each] for each in before if (root, each) in self.orders and (root, each) not in self.asked]
+        return [forms[each] for each in before if (root, each) in self.orders and (root, each) not in self.requests]
 
 
 # Constants in another order of axes, evaluated when they are written.

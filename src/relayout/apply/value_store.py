@@ -167,7 +167,8 @@ class Storage:
     initializers: dict[ir.Graph, dict[str, ir.Value]] = field(default_factory=dict)
     stored: dict[tuple[Root, Form], ir.Value] = field(default_factory=dict)
     first: dict[tuple[Root, Order], Form] = field(default_factory=dict)
-    given: dict[Root, list[Form]] = field(default_factory=dict)
+    # root -> the first form of each order in which it is stored; the first of all is its producer's
+    forms_of: dict[Root, list[Form]] = field(default_factory=dict)
     shapes: dict[tuple[int, ...], ir.Value] = field(default_factory=dict)
     # output of the source -> the form in which the result gives it: its name is its own
     ends: dict[ir.Value, Form] = field(default_factory=dict)
@@ -188,7 +189,7 @@ class Storage:
     def put(self, root: Root, form: Form, value: ir.Value) -> None:
         """Say that `value` holds `root` in `form`; the first form of a root is its producer's."""
         if self.first.setdefault((root, order_of(form)), form) is form:
-            self.given.setdefault(root, []).append(form)
+            self.forms_of.setdefault(root, []).append(form)
         self.stored[root, form] = value
 
     def get(self, root: Root, form: Form) -> ir.Value:
@@ -242,9 +243,11 @@ class Storage:
             return
         permuting = self.sites.permuting
         own = [(read.form, view.form) for node, read, view in self.viewing.get(root, ()) if node in permuting]
-        for before in () if self.sites.inners else self.turns.before(root, form, own, self.given[root]):
+        for before in () if self.sites.inners else self.turns.before(root, form, own, self.forms_of[root]):
             self.get(root, before)
-        source = self.given[root][0] if self.sites.inners else nearest_form(self.given[root], form, root.extents, own)
+        source = (
+            self.forms_of[root][0] if self.sites.inners else nearest_form(self.forms_of[root], form, root.extents, own)
+        )
         near, far = transposed(source, form, bounded=not all(e.is_static for e in root.extents))
         self.get(root, near)
         self._transpose(root, near, far)
@@ -261,7 +264,7 @@ class Storage:
                 read = self.get(root, plain)
                 self._reordered(blocks.into, read, root, form, {(True, 0): BLOCKED}, channels_last=last)
                 return True
-        source = self.given[root][0]
+        source = self.forms_of[root][0]
         for last, plain in enumerate(plain_forms(root, source, blocks.tile)):
             if order_of(plain) == order_of(form):
                 channels = product(root.extents[index] for index in plain[3 if last else 1]).number
@@ -299,7 +302,7 @@ class Storage:
             if before.form != source or after.form != target or is_name_taken:
                 continue
             others = [self.sites.views.get(other) for other in node.inputs[1:] if other is not None]
-            if not all(view and (view.root.constant or view.root in self.given) for view in others):
+            if not all(view and (view.root.constant or view.root in self.forms_of) for view in others):
                 continue
             shape, name = value.shape, value.name
             node.replace_input_with(0, self.stored[root, source])
@@ -309,7 +312,7 @@ class Storage:
                     node.replace_input_with(slot, self.get(view.root, view.form))
             if node.name in self.emitted:  # a model that was converted before has nodes that are named like ours
                 node.name = self._node_name(node.name)
-            self.names.taken.update(is_name_taken for is_name_taken in (name, node.name) if is_name_taken)
+            self.names.taken.update(each for each in (name, node.name) if each)
             self.describe(value, root, target)
             value.shape = shape
             self._append(root, node)

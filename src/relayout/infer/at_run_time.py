@@ -107,7 +107,7 @@ def _beaten(sites: Sites, plan: Plan) -> list[Mapping[str, int]]:
         source = sum(
             size_of(move.root, extents, sites.likely) * move.times
             for move in sites.moves
-            if moving_factors(move.of, move.given, extents) != moving_factors(move.of, move.order, extents)
+            if moving_factors(move.of, move.before, extents) != moving_factors(move.of, move.order, extents)
         )
         if _moved(plan, extents) > source:
             beaten.append(extents)
@@ -118,11 +118,11 @@ def _moved(plan: Plan, extents: Mapping[str, int]) -> int:
     """Return the bytes that a plan moves in a run: each value is brought into another order from the nearest one."""
     sites, own, total = plan.sites, dict[Root, list[tuple[Order, Order]]](), 0
     for move in sites.moves:
-        own.setdefault(move.of, []).append((move.given, move.order))
+        own.setdefault(move.of, []).append((move.before, move.order))
     place = {id(site): number for number, site in enumerate(sites.sites)}
     orders_of: dict[Root, list[Order]] = {}
     for crossing in sorted(plan.crossings, key=lambda each: min(place[id(site)] for site in each.readers)):
-        orders_of.setdefault(crossing.root, [crossing.given]).append(crossing.order)
+        orders_of.setdefault(crossing.root, [crossing.producer_order]).append(crossing.order)
     for root, (first, *orders) in orders_of.items():
         size = size_of(root, extents, sites.likely) * sites.repeats.get(root, 1)
         for source, order in made_in_turn(first, orders, root.extents, own.get(root, ())):

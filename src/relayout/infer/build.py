@@ -39,11 +39,11 @@ from relayout.rules import (
 
 # How deep a node lies: how many operators besides views lie on the longest way to it.
 
-Met = tuple[ir.Node, Sequence[ir.Value], bool]
+NodeReads = tuple[ir.Node, Sequence[ir.Value], bool]
 """A node, what its subgraphs capture, and whether it is a view. A Reshape that mixes elements is one: in any graph."""
 
 
-def depths_of(nodes: Sequence[Met]) -> dict[ir.Value, int]:
+def depths_of(nodes: Sequence[NodeReads]) -> dict[ir.Value, int]:
     """Return the depths of values, by the nodes in order: one deeper than what the node reads; a view as deep."""
     depths: dict[ir.Value, int] = {}
     for node, implicit, looks in nodes:
@@ -214,7 +214,7 @@ def build(
     while builder.extents.learned != builder.extents.known and rounds < ROUNDS:
         builder, rounds = built(builder.extents.learned), rounds + 1
     if builder.sites.contested:
-        builder = built(builder.extents.known, depths_of(builder.met))
+        builder = built(builder.extents.known, depths_of(builder.nodes))
     builder.sites.per_transpose, builder.sites.per_scattered = per_transpose, per_scattered
     builder.sites.most_axes = most_axes
     if at:
@@ -242,7 +242,7 @@ class _Builder:
     ) -> None:
         self.choose, self.exchange = choose, exchange
         self.by_depth = depths
-        self.met: list[Met] = []
+        self.nodes: list[NodeReads] = []
         self.facts = Facts()
         self.versions: dict[str, int] = {}
         self.graph = model.graph
@@ -356,7 +356,7 @@ class _Builder:
         fact = self._fact(operator)
         implicit = captured(node) if node.attributes else []
         seen = fact if isinstance(fact, VIEWS) else None
-        self.met.append((node, implicit, seen is not None))
+        self.nodes.append((node, implicit, seen is not None))
         if isinstance(fact, Nested):
             self._nested(node, fact, inputs)
             return

@@ -49,13 +49,13 @@ class Candidates:
 
 
 @dataclass(eq=False, slots=True)
-class _Found:
+class _SearchedSite:
     """The findings for one site so far."""
 
     site: Site
     roots: list[int]  # operand -> the number of the value that stands for it; -1 for a constant
     labels: dict[tuple[int, ...], Label]  # numbers of the stored orders of its operands -> the label
-    held: list[int]  # operand -> the numbers of the orders in which some label stores it, as bits
+    order_bits: list[int]  # operand -> the numbers of the orders in which some label stores it, as bits
     partial: tuple[int, ...]  # operands that some value stands for, and that have not all axes that move
     combined: bool  # whether these are tried with all orders of the axes that they do not have
     # axes -> how many labels were looked at, and the orders that differ in the other axes
@@ -66,52 +66,54 @@ class _Found:
 
 class _Search:
     def __init__(self, sites: Sites, follow: Aggregation, most: int) -> None:
-        self.found: list[_Found] = []
-        self.ends: list[list[tuple[_Found, int]]] = [[] for _ in sites.roots]
+        self.searched_sites: list[_SearchedSite] = []
+        self.ends: list[list[tuple[_SearchedSite, int]]] = [[] for _ in sites.roots]
         for number, site in enumerate(sites.sites):
             if number in follow.leads:
                 continue
             roots = [-1 if port.view.root.constant else follow.stands[port.view.root.index] for port in site.ports]
             partial = tuple(place for place in site.pattern.of(_partial, None, site) if roots[place] >= 0)
             combined = bool(partial) and len(site.factors) <= COMBINED
-            search_site = _Found(site, roots, {}, [0] * len(roots), partial, combined)
-            self.found.append(search_site)
+            searched = _SearchedSite(site, roots, {}, [0] * len(roots), partial, combined)
+            self.searched_sites.append(searched)
             for position, port in enumerate(site.ports):
                 if not port.pinned and roots[position] >= 0:
-                    self.ends[roots[position]].append((search_site, position))
+                    self.ends[roots[position]].append((searched, position))
         self.known = [0] * len(sites.roots)
         self.queue: deque[tuple[int, int]] = deque()
-        self.grown: dict[_Found, None] = {}  # sites with new labels, to be combined with the orders of their operands
+        self.grown: dict[
+            _SearchedSite, None
+        ] = {}  # sites with new labels, to be combined with the orders of their operands
         self.capped = False
-        self.left = most
+        self.remaining = most
 
     def run(self) -> list[list[Label]]:
         """The labels of each site that follows no other, in the order of the sites."""
-        for searched in self.found:
+        for searched in self.searched_sites:
             for label in seeds(searched.site):
                 self.add(searched, label)
         self.spread()
-        for searched in self.found:
+        for searched in self.searched_sites:
             if not searched.labels:
                 self.add(searched, identity(searched.site))
                 self.spread()
-        return [list(searched.labels.values()) for searched in self.found]
+        return [list(searched.labels.values()) for searched in self.searched_sites]
 
     def spread(self) -> None:
         while self.queue or self.grown:
             while self.queue:
                 root, number = self.queue.popleft()
                 for searched, position in self.ends[root]:
-                    if searched.combined or not searched.held[position] >> number & 1:
+                    if searched.combined or not searched.order_bits[position] >> number & 1:
                         self.store(searched, position, number)
             if self.grown:
                 self.combine(self.grown.popitem()[0])
 
-    def store(self, searched: _Found, position: int, number: int) -> None:
+    def store(self, searched: _SearchedSite, position: int, number: int) -> None:
         for label in _storing(searched, position, number):
             self.add(searched, label)
 
-    def combine(self, searched: _Found) -> None:
+    def combine(self, searched: _SearchedSite) -> None:
         """Try the orders of each operand that has not all axes with the site's latest labels."""
         for position in searched.partial:
             numbers = self.known[searched.roots[position]]
@@ -119,28 +121,28 @@ class _Search:
                 self.store(searched, position, (numbers & -numbers).bit_length() - 1)
                 numbers &= numbers - 1
 
-    def add(self, searched: _Found, label: Label) -> None:
+    def add(self, searched: _SearchedSite, label: Label) -> None:
         key = stored_order_numbers(searched.site, label)
         if key in searched.labels:
             return
-        if searched.labels and (len(searched.labels) >= CAP or self.left <= 0):
+        if searched.labels and (len(searched.labels) >= CAP or self.remaining <= 0):
             self.capped = True
             return
         searched.labels[key] = label
-        self.left -= 1
+        self.remaining -= 1
         if searched.combined:
             self.grown[searched] = None
         for position, number in enumerate(key):
-            if searched.held[position] >> number & 1:
+            if searched.order_bits[position] >> number & 1:
                 continue
-            searched.held[position] |= 1 << number
+            searched.order_bits[position] |= 1 << number
             root = searched.roots[position]
             if root >= 0 and not self.known[root] >> number & 1:
                 self.known[root] |= 1 << number
                 self.queue.append((root, number))
 
 
-def _storing(searched: _Found, position: int, number: int) -> Sequence[Label]:
+def _storing(searched: _SearchedSite, position: int, number: int) -> Sequence[Label]:
     """Labels of a site that store one operand in that order, as far as its signature allows."""
     site = searched.site
     factors, labels = site.pattern.of(_alone, (position, number), site, position, number)
@@ -175,7 +177,7 @@ def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], lis
     return factors, None
 
 
-def _bases(searched: _Found, axes: frozenset[str]) -> Sequence[Order]:
+def _bases(searched: _SearchedSite, axes: frozenset[str]) -> Sequence[Order]:
     """The orders that a site has so far, one of those in which all other axes lie alike."""
     seen, alike = searched.bases.get(axes, (0, {}))
     new = islice(searched.labels.values(), seen, None)

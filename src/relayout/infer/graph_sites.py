@@ -79,7 +79,7 @@ class Move(NamedTuple):
 
     name: str  # of the value that it gives
     root: Root  # what it moves
-    given: Order  # the order that it reads, of the factors of `of`
+    before: Order  # the order that it reads, of the factors of `of`
     order: Order  # the order that it gives
     of: Root  # the value whose factors are put in another order: real numbers, where integers of them are moved
     times: int = 1  # how often it moves each time that this is computed

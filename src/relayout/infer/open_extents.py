@@ -234,11 +234,11 @@ def runs(
     What a run does not name is small, and counts as 1. What it names as 1 is exactly that: a Transpose that puts it
     elsewhere moves nothing.
     """
-    known, every = _asked(bounds, roots, declared), list[dict[str, int]]()
+    known, every = _bounded_extents(bounds, roots, declared), list[dict[str, int]]()
     # Some names are large; what one operator gives is large while what others give is small.
     for large in _some([frozenset((name,)) for name in known.names]):
         numbers = known.with_expressions({name: most for name, most in known.names.items() if name in large})
-        runs_of_names = (_numbers(known.found, numbers, most) for most in _some(known.values))
+        runs_of_names = (_numbers(known.bounds, numbers, most) for most in _some(known.values))
         every += [{symbol: number for symbol, number in run.items() if number != 1} for run in runs_of_names]
     # Some names are exactly 1 and the others are large: none, one alone, and two together, as a language model reads
     # one token of one sequence. What a Tile gives that repeats nothing is exactly 1 where its operand is.
@@ -246,14 +246,14 @@ def runs(
     for ones in chain.from_iterable(combinations(few, count) for count in range(0 if known.values else 1, 3)):
         numbers = known.with_expressions({**known.names, **dict.fromkeys(ones, 1)})
         for most in (frozenset[str](), frozenset[str]().union(*known.values)):
-            every.append(_numbers(known.found, numbers, most))
+            every.append(_numbers(known.bounds, numbers, most))
     return every
 
 
-class _Asked(NamedTuple):
-    """The extents that are asked for, and their bounds."""
+class _BoundedExtents(NamedTuple):
+    """The extents of some values, and their bounds."""
 
-    found: Sequence[Relation]  # what is known of those without a name, in the order of the graph
+    bounds: Sequence[Relation]  # what is known of those without a name, in the order of the graph
     names: Mapping[str, int]  # those that have one: what they may be at most
     stated: Collection[str]  # symbols that are expressions of names
     values: Sequence[frozenset[str]]  # for each value with extents without a name, these and what bounds them
@@ -264,7 +264,7 @@ class _Asked(NamedTuple):
         return {**named_numbers, **{symbol: number for symbol, number in numbers if number}}
 
 
-def _asked(bounds: Sequence[Relation], roots: Sequence[Root], declared: Collection[str]) -> _Asked:
+def _bounded_extents(bounds: Sequence[Relation], roots: Sequence[Root], declared: Collection[str]) -> _BoundedExtents:
     """Return what is known of the extents of some values."""
     from relayout.layout.expressions import names_in
 
@@ -281,7 +281,7 @@ def _asked(bounds: Sequence[Relation], roots: Sequence[Root], declared: Collecti
     names = {name: likely.get(name, LARGE) for name in sorted(named)}
     made_up = [_symbols_of(root).intersection(unnamed) for root in roots]
     values = dict.fromkeys(_with_sources(symbols, bounds) for symbols in made_up if symbols)
-    return _Asked(bounds, names, stated, list(values))
+    return _BoundedExtents(bounds, names, stated, list(values))
 
 
 def orders_alike(root: Root, dims: Mapping[str, int]) -> Callable[[int], int] | None:

@@ -23,7 +23,7 @@ class Crossing(NamedTuple):
     """A value that has to exist in one more order."""
 
     root: Root  # the value
-    given: Order  # the order that its producer gives
+    producer_order: Order  # the order that its producer gives
     order: Order  # the order that readers want
     size: int  # bytes that are moved: those of the value, twice where it takes two Transposes
     producer: Site  # the site that gives it otherwise
@@ -51,7 +51,7 @@ class Plan:
     @cached_property
     def scattered(self) -> int:
         """The bytes that are taken element by element: by Transposes, and where operators stretch an operand."""
-        moved = [each.size for each in self.crossings if is_scattered(each.root, each.given, each.order)]
+        moved = [each.size for each in self.crossings if is_scattered(each.root, each.producer_order, each.order)]
         pairs = zip(self.sites.sites, self.labels, strict=True)
         stretched = [scattered_by(self.sites, site, label) for site, label in pairs if site.signature.broadcast]
         return sum(moved) + sum(stretched)

@@ -76,9 +76,9 @@ def restated(
 def _with_factor(holds: Holds, stored: Dealt, source: Dealt, axis: int, extent: int) -> Holds | None:
     """With a factor for a stored axis that had one element, which the source has where it has as many others before."""
     ones = [place for place, factors_of_dim in enumerate(source) if not factors_of_dim]
-    if len(ones) != sum(not factors_of_dim for factors_of_dim in stored):
+    if len(ones) != sum(not dim for dim in stored):
         return None
-    place = ones[sum(not factors_of_dim for factors_of_dim in stored[:axis])]
+    place = ones[sum(not dim for dim in stored[:axis])]
     new = sum(map(len, source[:place]))
     perm = [factor + (factor >= new) for factor in holds.perm]
     perm.insert(sum(map(len, stored[:axis])), new)

@@ -261,7 +261,7 @@ class _Drawn:
             edges.append(self._edge(site, root, () if through is None else (through,)))
         marks = []
         for crossing, reason in zip(self.plan.crossings, self.reasons, strict=True):
-            orders = self.axes.orders(crossing.root, crossing.given, crossing.order)
+            orders = self.axes.orders(crossing.root, crossing.producer_order, crossing.order)
             marks.append(Mark(self.number[crossing.root], " -> ".join(orders), crossing.size, reason))
         return self._side(edges, marks, [value.stored for value in values], self.result_ends)
 

@@ -124,13 +124,15 @@ def _remaining(plan: Plan, axes: Axes, names: Sequence[str], share: int) -> Iter
         yield Transposed(
             name,
             tuple(_extent(piece.extent) for piece in crossing.root.dims),
-            " -> ".join(axes.orders(crossing.root, crossing.given, crossing.order)),
+            " -> ".join(axes.orders(crossing.root, crossing.producer_order, crossing.order)),
             crossing.size // share,
             crossing.producer.name,
             tuple(dict.fromkeys(site.name for site in crossing.readers)),
             found,
             sentence(found),
-            tuple((name, _extent(e)) for name, e in axes.extents(crossing.root, crossing.given, crossing.order)),
+            tuple(
+                (name, _extent(e)) for name, e in axes.extents(crossing.root, crossing.producer_order, crossing.order)
+            ),
             _factors(plan, crossing, share),
         )
 
@@ -353,7 +355,7 @@ def scattered(plan: Plan) -> tuple[str, ...]:
 
     ONNX Runtime's kernel takes about ten times as long for these as for runs.
     """
-    found = [each.size for each in plan.crossings if is_scattered(each.root, each.given, each.order)]
+    found = [each.size for each in plan.crossings if is_scattered(each.root, each.producer_order, each.order)]
     if sum(found) <= MOST_SCATTERED or plan.scattered - plan.source_scattered <= MOST_SCATTERED:
         return ()
     each = f"{len(found)} Transpose{'s copy' if len(found) > 1 else ' copies'}"

@@ -115,7 +115,7 @@ class _Paths:
         paid = {key: leaf.prices[key] for key in sorted(leaf.prices) if self._is_paid(leaf, key)}
         self.unit = lcm(*(price.denominator for price in paid.values()))
         self.prices = {key: int(price * self.unit) for key, price in paid.items()}
-        self.left = dict(self.prices)
+        self.capacities = dict(self.prices)
         self.is_flow = all(len(labels) <= 2 for labels in self.allowed)
         for key in self.prices:
             index, order, place = key
@@ -177,7 +177,7 @@ class _Paths:
             amount = paid if last else min(paid, above.amount, below.amount)
             for walk in (above, below):
                 for key in walk.steps:
-                    self.left[key] = max(0, self.left[key] - amount)
+                    self.capacities[key] = max(0, self.capacities[key] - amount)
                 if walk.own is not None:
                     self.own[walk.own] = self.own.get(walk.own, 0) + amount
             paid -= amount
@@ -227,12 +227,12 @@ class _Paths:
         enough = (crossing.weight + crossing.more) * self.unit
         if not labels:
             return _Walk((), start, enough)
-        tries = [(self.left, avoid), (self.left, -1), (self.prices, -1)]
+        tries = [(self.capacities, avoid), (self.capacities, -1), (self.prices, -1)]
         if not self.is_flow:
-            tries = [(self.left, avoid), (self.prices, avoid), (self.prices, -1)]
+            tries = [(self.capacities, avoid), (self.prices, avoid), (self.prices, -1)]
         for capacities, avoided in tries:
             if (walk := self._search(port.node, labels, start, capacities, avoided)) is not None:
-                return walk if capacities is self.left else walk._replace(amount=enough)
+                return walk if capacities is self.capacities else walk._replace(amount=enough)
         return _Walk((), start._replace(fixed=False), enough)
 
     def _search(

@@ -52,7 +52,7 @@ class _Link(NamedTuple):
 
     weight: int
     own: tuple[int, ...]
-    held: tuple[int, ...]
+    other: tuple[int, ...]
 
 
 class _Hung(NamedTuple):
@@ -98,7 +98,7 @@ class Contraction:
                     self.heavy[port.node] += self.weights[index]
                     self.degree[port.node] += 1
         hard = [index for index in self.ends if problem.values[index].hard]
-        self.kept = {port.node for index in hard for port in self.ends[index]}
+        self.leaders_only = {port.node for index in hard for port in self.ends[index]}
         """Nodes that follow no other: what is beside them is not one price alone."""
         self.gone: list[_Followed | _Hung] = []
         self.paid: Prices = {}
@@ -196,7 +196,7 @@ class Contraction:
         if producer.node == reader.node or producer.node not in self.costs or reader.node not in self.costs:
             return False
         for own, other in ((producer, reader), (reader, producer)):
-            if own.node in self.kept:
+            if own.node in self.leaders_only:
                 continue
             lighter = 2 * self.weights[index] - self.heavy[own.node]
             if lighter < 0:
@@ -324,10 +324,10 @@ class Contraction:
 
 def _nested(links: Mapping[int, _Link]) -> dict[int, _Link] | None:
     """Values between the same two nodes, each of which tells apart what those before it do; None where one does not."""
-    ordered = dict(sorted(links.items(), key=lambda item: len({*item[1].own, *item[1].held})))
+    ordered = dict(sorted(links.items(), key=lambda item: len({*item[1].own, *item[1].other})))
     for coarse, fine in pairwise(ordered.values()):
         coarse_of_fine: dict[int, int] = {}
-        pairs = zip((*fine.own, *fine.held), (*coarse.own, *coarse.held), strict=True)
+        pairs = zip((*fine.own, *fine.other), (*coarse.own, *coarse.other), strict=True)
         if any(coarse_of_fine.setdefault(order, fine_order) != fine_order for order, fine_order in pairs):
             return None
     return ordered

@@ -109,7 +109,7 @@ class Rows(NamedTuple):
         rows = _Writing(value)
         if not value.hard:
             rows.alike()
-        elif rows.flows <= MOST_FLOWS and (len(rows.wanted) == 1 or rows.wishes <= MOST_WISHES):
+        elif rows.flows <= MOST_FLOWS and (len(rows.reader_labels) == 1 or rows.wishes <= MOST_WISHES):
             rows.flow()
         else:
             rows.apart()
@@ -131,7 +131,7 @@ class _Writing:
     def __init__(self, value: Value) -> None:
         self.value = value
         self.nodes = {port.node: base for base, port in reversed(list(enumerate((value.producer, *value.readers), 1)))}
-        self.wanted, self.given = [_labels(port) for port in value.readers], _labels(value.producer)
+        self.reader_labels, self.producer_labels = [_labels(port) for port in value.readers], _labels(value.producer)
         self.keys: list[tuple[int, int] | None] = []
         self.terms: list[dict[Place, float]] = []
         self.lower: list[float] = []
@@ -140,18 +140,22 @@ class _Writing:
     @property
     def flows(self) -> int:
         """Count the columns of `flow`."""
-        pair_count = len(self.given) * len(set().union(*self.wanted))
-        return pair_count if len(self.wanted) == 1 else pair_count + len(self.given) * sum(map(len, self.wanted))
+        pair_count = len(self.producer_labels) * len(set().union(*self.reader_labels))
+        return (
+            pair_count
+            if len(self.reader_labels) == 1
+            else pair_count + len(self.producer_labels) * sum(map(len, self.reader_labels))
+        )
 
     @property
     def wishes(self) -> int:
         """Combinations of an order that is given and those that readers want, or none."""
-        return len(self.given) * prod(len(labels) + 1 for labels in self.wanted)
+        return len(self.producer_labels) * prod(len(labels) + 1 for labels in self.reader_labels)
 
     def alike(self) -> None:
         """A column for each order; a row for each reader that may want it."""
-        for order in sorted(set().union(*self.wanted)):
-            gives = self.given.get(order, [])
+        for order in sorted(set().union(*self.reader_labels)):
+            gives = self.producer_labels.get(order, [])
             if len(gives) == len(self.value.producer.orders):
                 continue
             own_column = self._column(EASY)
@@ -160,8 +164,8 @@ class _Writing:
 
     def apart(self) -> None:
         """A column more for each order that is hard to make of some: no more of the other than what is given allows."""
-        for order in sorted(set().union(*self.wanted)):
-            gives = self.given.get(order, [])
+        for order in sorted(set().union(*self.reader_labels)):
+            gives = self.producer_labels.get(order, [])
             easy, hard = self._column(EASY), self._column(HARD)
             for reader in self._wanting(order):
                 self._row((order, reader), [(easy, 1.0), (hard, 1.0)], reader=reader, wants=order, gives=gives)
@@ -169,22 +173,22 @@ class _Writing:
 
     def flow(self) -> None:
         """A column for each pair of orders, and for what each reader takes of it: of what is given, one order."""
-        every = sorted(set().union(*self.wanted))
+        every = sorted(set().union(*self.reader_labels))
         made_columns = {
             (producer_order, order): self._made(producer_order, order)
-            for producer_order in sorted(self.given)
+            for producer_order in sorted(self.producer_labels)
             for order in every
         }
-        for reader, reader_orders in enumerate(self.wanted):
+        for reader, reader_orders in enumerate(self.reader_labels):
             taken_columns = (
                 made_columns
-                if len(self.wanted) == 1
+                if len(self.reader_labels) == 1
                 else {pair: self._column(FREE) for pair in made_columns if pair[1] in reader_orders}
             )
             for order in reader_orders:
-                own = [(taken_columns[producer_order, order], 1.0) for producer_order in self.given]
+                own = [(taken_columns[producer_order, order], 1.0) for producer_order in self.producer_labels]
                 self._row((order, reader), own, reader=reader, wants=order)
-            for producer_order, labels in self.given.items():
+            for producer_order, labels in self.producer_labels.items():
                 self._row(None, [(taken_columns[producer_order, order], -1.0) for order in reader_orders], gives=labels)
             for pair in taken_columns if taken_columns is not made_columns else ():
                 if pair[0] != pair[1]:
@@ -200,16 +204,16 @@ class _Writing:
         return 0, len(self.columns) - 1
 
     def _wanting(self, order: int) -> list[int]:
-        return [reader for reader, labels in enumerate(self.wanted) if order in labels]
+        return [reader for reader, labels in enumerate(self.reader_labels) if order in labels]
 
     def _making(self, order: int) -> list[int]:
         """The labels under which another order is given, of which this one is not hard to make."""
         others = (
             producer_order
-            for producer_order in self.given
+            for producer_order in self.producer_labels
             if producer_order != order and (producer_order, order) not in self.value.hard
         )
-        return [label for producer_order in others for label in self.given[producer_order]]
+        return [label for producer_order in others for label in self.producer_labels[producer_order]]
 
     def _row(
         self,
@@ -224,7 +228,7 @@ class _Writing:
         row, constant = dict(own), 0.0
         ends = [(self.value.producer, gives, 1.0)]
         if wants is not None:
-            ends.insert(0, (self.value.readers[reader], self.wanted[reader][wants], -1.0))
+            ends.insert(0, (self.value.readers[reader], self.reader_labels[reader][wants], -1.0))
         for end, labels, sign in ends:
             if len(end.orders) == 1:
                 constant += sign if labels else 0.0
