@@ -12,7 +12,7 @@ import onnx_ir as ir
 import pytest
 
 import relayout
-from relayout.apply.duplicate_dequantize import apart
+from relayout.apply.duplicate_dequantize import duplicate
 from relayout.layout.stored_as import Holds
 from relayout.pipeline import check_plan, read
 from relayout.pipeline.onnx_ir_pass import OptimizeLayouts
@@ -318,7 +318,7 @@ def test_each_reader_has_its_own_where_no_more_bytes_are_read_than_given(reads: 
         }}""",
         s=np.array(0.5, {"float": np.float32, "float16": np.float16}[gives]),
     )
-    shared = apart(read(source))
+    shared = duplicate(read(source))
     assert [len(group) for group in shared] == [2] * copies
 
 

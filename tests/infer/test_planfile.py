@@ -13,7 +13,7 @@ import relayout
 from infer.graphs import random_model
 from relayout.infer import plan_file
 from relayout.pipeline import check_plan
-from relayout.solve.certificate import MOST_DEPTH, Together
+from relayout.solve.certificate import MOST_DEPTH, JoinedProofs
 from relayout.solve.solver import solve
 from solve.problems import dense_problem
 from text_form import model as written_as
@@ -124,7 +124,7 @@ def test_a_hostile_certificate_is_refused(tmp_path: Path, certificate: object) -
 
 def test_a_proof_with_branches_is_written_and_read() -> None:
     certificate = solve(dense_problem(20, 4)).certificate
-    assert isinstance(certificate, Together)
+    assert isinstance(certificate, JoinedProofs)
     assert plan_file._read(json.loads(json.dumps(plan_file._write(certificate)))) == certificate
 
 

@@ -17,7 +17,7 @@ import relayout
 from infer.graphs import random_model
 from relayout.errors import RelayoutError
 from relayout.infer.build import build
-from relayout.infer.no_regression import own_choice, with_choice, within_source
+from relayout.infer.no_regression import no_worse_plan, own_choice, with_choice
 from relayout.infer.plans import plan, plan_of
 from relayout.infer.sites import Label
 from relayout.infer.strided_copies import stretches_elements
@@ -151,7 +151,7 @@ def test_no_choice_with_as_many_transposes_moves_fewer_bytes(seed: int) -> None:
     sites = build(ir.from_proto(graph))
     fewest = plan(sites)
     assert len(fewest.crossings) > fewest.source_count
-    found = within_source(sites, fewest)
+    found = no_worse_plan(sites, fewest)
     assert (len(found.crossings) <= found.source_count, found.proved) == (True, True)
     assert fewest.size < found.size <= found.source_size
     assert (found.size < found.source_size) == (seed in BETWEEN)
@@ -320,7 +320,7 @@ def test_no_choice_with_as_few_single_elements_moves_fewer_bytes(monkeypatch: py
     graph, feed = random_model(seed, steps=6 + seed % 18)
     sites = build(ir.from_proto(graph))
     fewest = plan(sites)
-    found = within_source(sites, fewest)
+    found = no_worse_plan(sites, fewest)
     assert fewest.scattered > found.scattered <= found.source_scattered
     assert found.proved
     problem = found.formulation.problem

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import pytest
 
-from relayout.solve.certificate import Leaf, Together, bound
+from relayout.solve.certificate import JoinedProofs, Leaf, bound
 from relayout.solve.decomposition import Path, paths
 from relayout.solve.problem import Problem, Value, ValueEnd, transposed_orders
 from relayout.solve.solver import Solution, solve
@@ -107,7 +107,7 @@ def test_paths_of_an_integer_program_sum_to_the_bound_and_end_at_pins(
     for seed in range(200):
         problem = without_costs(random_problem(10_000 * labels + seed, labels, pinned=0.3, aligned=aligned, hard=hard))
         solution, found = solved(problem)
-        branched += isinstance(solution.certificate, Together)
+        branched += isinstance(solution.certificate, JoinedProofs)
         assert summed(found) == crossing_weights(problem, solution.choice)
         for path in found:
             assert_connected(problem, path)

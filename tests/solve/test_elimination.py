@@ -8,7 +8,7 @@ import random
 import pytest
 
 from relayout.solve import elimination, solver
-from relayout.solve.certificate import CertificateError, Elimination, Leaf, Together, bound
+from relayout.solve.certificate import CertificateError, Elimination, JoinedProofs, Leaf, bound
 from relayout.solve.elimination import elimination_order, least_cost, own_node
 from relayout.solve.problem import Problem, Value, ValueEnd
 from relayout.solve.solver import components, solve
@@ -30,7 +30,7 @@ def eliminated(problem: Problem) -> tuple[int, tuple[int, ...]]:
             choice[node] = label
         parts.append(Elimination(order, {}))
     pinned = solver._pinned_prices(problem)
-    return bound(problem, Together((Leaf(pinned), *parts))), tuple(choice)
+    return bound(problem, JoinedProofs((Leaf(pinned), *parts))), tuple(choice)
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.5])
@@ -72,7 +72,7 @@ def test_relaxations_that_are_not_tight_are_proved_without_branches() -> None:
     seeds = range(40_000, 40_400)
     problems = [random_problem(seed, 4, pinned=0.2, aligned=False) for seed in seeds]
     proofs = [solve(problem).certificate for problem in problems]
-    parts = [part for proof in proofs if isinstance(proof, Together) for part in proof.parts]
+    parts = [part for proof in proofs if isinstance(proof, JoinedProofs) for part in proof.parts]
     assert sum(isinstance(part, Elimination) for part in parts) > 3
 
 
@@ -109,4 +109,4 @@ def test_an_elimination_that_proves_nothing_is_refused() -> None:
             bound(problem, Elimination(order, {}))
     for other in (Elimination((1, 2), {}), Leaf({(1, 1, 0): 1})):
         with pytest.raises(CertificateError, match="share"):
-            bound(problem, Together((Elimination((1, 2), {}), other)))
+            bound(problem, JoinedProofs((Elimination((1, 2), {}), other)))

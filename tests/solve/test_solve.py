@@ -18,10 +18,10 @@ from relayout.solve.certificate import (
     Branch,
     Certificate,
     CertificateError,
+    JoinedProofs,
     Leaf,
-    Together,
     bound,
-    given_back,
+    refunds,
 )
 from relayout.solve.decomposition import paths
 from relayout.solve.problem import MOST_PRICES, Limits, Problem, Value, ValueEnd
@@ -229,7 +229,7 @@ def test_a_producer_is_given_back_what_readers_may_pay_beyond_their_orders(
         readers = tuple(ValueEnd(reader, tuple(orders)) for reader in range(1, 1 + rng.randint(1, 3)))
         value = Value(rng.randint(1, 9), ValueEnd(0, tuple(orders)), readers, hard, rng.randint(1, 9))
         paid = {reader: {order: rng.randint(0, 12) for order in orders} for reader in range(len(readers))}
-        back = given_back(value, paid)
+        back = refunds(value, paid)
         for given in orders:
             beyond = max(
                 sum(paid[reader][order] for reader, order in enumerate(wishes))
@@ -268,7 +268,7 @@ def test_time_limit_gives_the_best_so_far_and_no_claim() -> None:
     hard = next(
         p
         for p in (random_problem(s, 4, pinned=0.2, aligned=False) for s in range(40_000, 41_000))
-        if isinstance(solve(p).certificate, Together)
+        if isinstance(solve(p).certificate, JoinedProofs)
     )
     solution = solve(hard, time_limit=0.0)
     assert not solution.finished
@@ -279,7 +279,7 @@ def test_time_limit_gives_the_best_so_far_and_no_claim() -> None:
 def branching(count: int, first: int = 40_000) -> list[Problem]:
     """Small problems that no single linear program proves."""
     tried = (random_problem(seed, 4, pinned=0.2, aligned=False) for seed in itertools.count(first))
-    return list(itertools.islice((p for p in tried if isinstance(solve(p).certificate, Together)), count))
+    return list(itertools.islice((p for p in tried if isinstance(solve(p).certificate, JoinedProofs)), count))
 
 
 def beside_each_other(problems: Sequence[Problem]) -> Problem:
@@ -298,7 +298,7 @@ def beside_each_other(problems: Sequence[Problem]) -> Problem:
 def prices_in(certificate: Certificate) -> int:
     if isinstance(certificate, Leaf):
         return len(certificate.prices)
-    return sum(map(prices_in, certificate.parts if isinstance(certificate, Together) else certificate.children))
+    return sum(map(prices_in, certificate.parts if isinstance(certificate, JoinedProofs) else certificate.children))
 
 
 @pytest.mark.usefixtures("without_elimination")
@@ -321,14 +321,14 @@ def test_proofs_of_parts_that_are_not_apart_are_refused() -> None:
     first, second = Leaf({(0, 1, 0): 4}), Leaf({(1, 1, 0): 4})
     assert bound(problem, Leaf({**first.prices, **second.prices})) == 4
     with pytest.raises(CertificateError, match="share node 1"):
-        bound(problem, Together((first, second)))
+        bound(problem, JoinedProofs((first, second)))
     with pytest.raises(CertificateError, match="share value 0"):
-        bound(problem, Together((first, first)))
+        bound(problem, JoinedProofs((first, first)))
     tree = Branch(1, (frozenset({0}), frozenset({1})), (Leaf({}), first))
-    assert bound(problem, tree) == bound(problem, Together((tree,))) == 0
+    assert bound(problem, tree) == bound(problem, JoinedProofs((tree,))) == 0
     for parts in ((tree, tree), (tree, second), (second, tree)):
         with pytest.raises(CertificateError, match="share node 1"):
-            bound(problem, Together(parts))
+            bound(problem, JoinedProofs(parts))
     for branch in (Branch(9, (), ()), Branch(-1, (frozenset({0}),), (first,)), Branch(1, (frozenset({0}),), (first,))):
         with pytest.raises(CertificateError):
             bound(problem, branch)
@@ -345,7 +345,7 @@ def test_no_parts_can_prove_too_much() -> None:
             if rng.random() < 0.4:
                 parts[rng.randrange(2)][index, rng.randrange(2), 0] = rng.randint(0, value.weight)
         try:
-            proved = bound(problem, Together(tuple(map(Leaf, parts))))
+            proved = bound(problem, JoinedProofs(tuple(map(Leaf, parts))))
         except CertificateError:
             continue
         assert proved <= brute_force(problem)

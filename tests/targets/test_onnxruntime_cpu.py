@@ -16,7 +16,7 @@ from relayout import pipeline
 from relayout.layout import Extent
 from relayout.lowering.quantized_units import fuse_units
 from relayout.rules import Placement, Signature, Variant, facts
-from relayout.targets import Wishes, targets
+from relayout.targets import DesiredLayouts, targets
 from relayout.targets.onnxruntime.prices import CHANNELS_FIRST
 from rules.law import Array
 from running import run
@@ -305,7 +305,7 @@ def test_prices_are_of_integers_with_channels_first(name: str) -> None:
     """Every operator of the measured table has its price in one order, and none in the other."""
     model, target = pipeline.read(resized() if name == "Resize" else block()), targets()["onnxruntime-cpu"]
     fuse_units(model, target.units, target.unsigned)
-    wishes = Wishes.of(target=target)
+    wishes = DesiredLayouts.of(target=target)
     (index, *_) = (index for index, node in enumerate(model.graph) if node.op_type == name)
     found = operator(model, index)
     known = facts(found)

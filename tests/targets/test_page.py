@@ -13,7 +13,7 @@ import pytest
 
 import documents
 import relayout
-from relayout.targets import read_wishes, targets
+from relayout.targets import read_desired_layouts, targets
 from relayout.targets.registry import GROUP
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def test_a_table_that_no_tool_has_judged_says_so() -> None:
 def test_the_file_of_wishes_has_every_kind(directory: Path) -> None:
     wishes, *_ = blocks("toml")
     (directory / "wishes.toml").write_text(wishes, encoding="utf-8")
-    assert set(read_wishes(directory / "wishes.toml")) == {"to", "target", "desired_layouts", "node_layouts"}
+    assert set(read_desired_layouts(directory / "wishes.toml")) == {"to", "target", "desired_layouts", "node_layouts"}
 
 
 def installed(directory: Path, point: str) -> None:

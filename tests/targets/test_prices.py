@@ -15,7 +15,7 @@ from relayout.infer import plan_file
 from relayout.infer.build import build
 from relayout.pipeline import read
 from relayout.rules import Operator, Placement, Signature
-from relayout.targets import Target, Wishes
+from relayout.targets import DesiredLayouts, Target
 from relayout.targets.price_list import PriceList
 from running import run
 
@@ -82,8 +82,8 @@ def test_a_bound_counts_prices_that_cannot_be_avoided() -> None:
 @pytest.mark.parametrize("times", [1.5, 2.5])
 def test_a_plan_with_prices_is_checked_with_its_target(times: float) -> None:
     result = relayout.convert(source(), target=costly(times))
-    sites = build(read(source()), choose=Wishes.of(target=costly(times)))
+    sites = build(read(source()), choose=DesiredLayouts.of(target=costly(times)))
     checked = plan_file.check(json.loads(json.dumps(result.plan)), sites)
     assert (checked.bytes, checked.bound, checked.proved) == (result.report.bytes, result.report.lower_bound, True)
-    other = plan_file.check(result.plan, build(read(source()), choose=Wishes.of(target=costly(4.0 - times))))
+    other = plan_file.check(result.plan, build(read(source()), choose=DesiredLayouts.of(target=costly(4.0 - times))))
     assert not other.proved, "under other prices the choice is not the least"

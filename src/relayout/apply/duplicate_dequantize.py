@@ -20,7 +20,7 @@ from relayout.rules import may_repeat
 Shared = Sequence[Sequence[ir.Node]]  # nodes that a model had once: the source's own, then one for each other reader
 
 
-def apart(
+def duplicate(
     model: ir.Model,
     # which other nodes each of their readers has of its own, too
     is_copied: Callable[[ir.Node], bool] = lambda _: False,
@@ -47,7 +47,7 @@ def apart(
     return [group for group in groups if len(group) > 1]
 
 
-def together(shared: Shared) -> None:
+def merge(shared: Shared) -> None:
     """Let nodes that read the same be one again, in place; a copy whose result a graph gives stays.
 
     One that comes behind another moves before it: what read that one reads it.

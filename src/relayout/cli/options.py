@@ -174,12 +174,12 @@ def _wishes(options: dict[str, Any]) -> dict[str, Any]:
         if target is not None:
             raise click.BadParameter("--target says what is run, too: give one of the two", param_hint="--ops")
         target = f"ops:{operators}"
-    wishes: dict[str, Any] = {} if target is None else {"target": target}
+    desired: dict[str, Any] = {} if target is None else {"target": target}
     if path is not None:
-        from relayout.targets import read_wishes
+        from relayout.targets import read_desired_layouts
 
-        wishes = read_wishes(path) | wishes
-    return wishes if options.get("to") is None else wishes | {"to": options["to"]}
+        desired = read_desired_layouts(path) | desired
+    return desired if options.get("to") is None else desired | {"to": options["to"]}
 
 
 # Types of what is given on the command line: a target, a layout, a model's path.
@@ -497,12 +497,12 @@ rtol = click.option(
 atol = click.option("--atol", type=Number(0), default=1e-6, show_default=True, help="As --rtol, but absolute.")
 part = option_group(dims, batch, inputs, outputs, rename, section="Which part of the graph")
 importing = option_group(opset, quant, signature, state, custom_ops, section="Reading a .tflite")
-wishing = option_group(to, backend, claimed_operators, desired, inline, section="Layouts of operators")
+operator_layouts = option_group(to, backend, claimed_operators, desired, inline, section="Layouts of operators")
 aiming = option_group(backend, claimed_operators, section="Layouts of operators")
 solving = option_group(per_transpose, exchange, time_limit, what_if, section="The solver")
 views = option_group(html, model_explorer, section="To look at")
 interface = option_group(io, layouts, input_type, output_type, normalize, float32)
-conversion = option_group(runtime, interface, part, at, importing, wishing, solving, views)
+conversion = option_group(runtime, interface, part, at, importing, operator_layouts, solving, views)
 """What `convert` does, and `explain` tells of."""
 quantizing = option_group(quantize, calibrate, keep_float, section="Quantization")
 splitting = option_group(regions, parts, section="What a target runs")

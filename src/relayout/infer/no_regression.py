@@ -48,7 +48,7 @@ class _Has(NamedTuple):
         return self.size + sum(price * use for price, use in zip(prices, self.uses, strict=True))
 
 
-def within_source(sites: Sites, fewest: Plan, *, time_limit: float | None = None) -> Plan:
+def no_worse_plan(sites: Sites, fewest: Plan, *, time_limit: float | None = None) -> Plan:
     """The plan with the fewest bytes that is in no way worse than the source.
 
     `sites.per_transpose` and `sites.per_scattered` are what its Transposes and single elements cost. Where the source's

@@ -18,10 +18,10 @@ from relayout.solve.certificate import (
     Certificate,
     CertificateError,
     Elimination,
+    JoinedProofs,
     Leaf,
     Part,
     Prices,
-    Together,
     bound,
 )
 from relayout.solve.problem import transposed_orders
@@ -207,7 +207,7 @@ def _figure(stated: Any) -> str:
 
 
 def _write(certificate: Certificate) -> Any:
-    if isinstance(certificate, Together):
+    if isinstance(certificate, JoinedProofs):
         return {"together": [_write(part) for part in certificate.parts]}
     if isinstance(certificate, Leaf):
         return [[*price, *paid.as_integer_ratio()] for price, paid in sorted(certificate.prices.items())]
@@ -219,7 +219,7 @@ def _write(certificate: Certificate) -> Any:
 
 def _read(data: Any) -> Certificate:
     if isinstance(data, dict) and "together" in data:
-        return Together(tuple(map(_read_part, data["together"])))
+        return JoinedProofs(tuple(map(_read_part, data["together"])))
     return _read_part(data)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.apply.duplicate_dequantize import apart, together
+from relayout.apply.duplicate_dequantize import duplicate, merge
 from relayout.formats.tflite.exporting.file_forms import RefusedOperator
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, VIEWS, is_dequantized_view, unit_of
 from relayout.light_dataclass import dataclass
@@ -24,12 +24,12 @@ from relayout.terminal import ShortNames, count_of
 @contextmanager
 def whole_units(model: ir.Model) -> Iterator[None]:
     """Give each quantized unit DequantizeLinears, and views behind them, of its own, in place, until the block ends."""
-    duplicates = apart(model, is_dequantized_view)
-    together([[node for node in group if unit_of(node) is None] for group in duplicates])
+    duplicates = duplicate(model, is_dequantized_view)
+    merge([[node for node in group if unit_of(node) is None] for group in duplicates])
     try:
         yield
     finally:
-        together(duplicates)
+        merge(duplicates)
 
 
 ONLY_INTEGERS = re.compile(r"element type FLOAT; it takes (U?INT\d+(, )?)+$")

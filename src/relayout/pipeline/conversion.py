@@ -34,7 +34,7 @@ from relayout.pipeline.stages import run_stages
 from relayout.pipeline.tflite_result import CUSTOM, LITERT, refuse_onnx_options, refuse_runtime
 from relayout.quantization.request import Quantize, request_of
 from relayout.reports.report import Report
-from relayout.targets import Wishes
+from relayout.targets import DesiredLayouts
 
 if TYPE_CHECKING:
     from relayout.targets import LayoutFor, Target
@@ -143,7 +143,7 @@ def convert(
         desired_layouts: operator -> layout of its images, or of images and kernel: `{"Conv": ["NHWC", "OHWI"]}`;
             `default` lets the target choose.
         node_layouts: the same by a node's name, or that of its first output.
-        layout_for: the same by a function of the node, which answers None for no wish.
+        layout_for: the same by a function of the node, which answers None where it asks for nothing.
         regions: `functions` makes each part that the target runs a call of a model-local function in the domain
             `regions.NAME`; `flat` leaves one graph. `Result.save_parts` writes a file for each part.
         inline: write operators in other layouts as standard operators between Transposes, not as functions.
@@ -175,8 +175,8 @@ def convert(
     refuse_runtime(runtime, format)
     refuse_unusual_layouts(layouts or {})
     node_layouts = SourceNames(rename).keys(node_layouts) or None
-    wishes = Wishes.of(to, target, desired_layouts, node_layouts, layout_for)
-    if regions == "functions" and wishes.target is None:
+    desired = DesiredLayouts.of(to, target, desired_layouts, node_layouts, layout_for)
+    if regions == "functions" and desired.target is None:
         raise LayoutError(
             "--regions functions parts what a target runs from the rest: give a target, too (none runs nothing)"
         )
@@ -207,7 +207,7 @@ def convert(
         # The quantizer gives the ends their types, but for ids: no number of these is quantized.
         input_type, output_type = (each if each == "int32" else None for each in (input_type, output_type))
     numbers = names.keys(numbers_by_input(normalize))
-    layout = LayoutRequest(io, names.keys(layouts), wishes, input_type, output_type, numbers)
+    layout = LayoutRequest(io, names.keys(layouts), desired, input_type, output_type, numbers)
     solver = SolverOptions(per_transpose, exchange=exchange, time_limit=time_limit, what_if=what_if, at=at or {})
     output = OutputOptions(inline, regions, rename or {}, annotate, own_ops, parts, runtime or "", quantization)
     return run_stages(source, Request(imports, layout, solver, format), output)

@@ -46,7 +46,7 @@ def check_plan(path: str | Path, source: Source) -> Checked:
         options = plan_file.options_of(data)
     try:
         request = Request.of_json(options)
-        model = read(source, request.imports, request.layout.wishes, request.format)
+        model = read(source, request.imports, request.layout.desired, request.format)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ReadError(f"{path} is not a whole plan ({error})") from error
     before_layouts(model, request)

@@ -53,7 +53,7 @@ def before_layouts(
     types = source_types(model, layout.normalize)
     add_notes(model, *set_interface_types(model, layout.input_type, layout.output_type, layout.normalize))
     add_notes(model, *normalize_inputs(model, layout.normalize, layout.input_type, types))
-    layout.wishes.against(model.graph)
+    layout.desired.against(model.graph)
     refuse_others(model, request.target.blocks if request.target else None)
     lowered = lower(model, request.target, Stage.GRAPH)
     if request.format == "tflite":

@@ -13,7 +13,7 @@ from relayout.lowering.passes import Stage
 from relayout.pipeline.planning import planned
 from relayout.pipeline.request import OPTIONS, LayoutRequest, Request, SolverOptions
 from relayout.rules import is_known, outputs_of
-from relayout.targets import Target, Wishes
+from relayout.targets import DesiredLayouts, Target
 from relayout.targets.target_passes import lower
 
 # Optimize an onnx-ir model in place, for passes of others.
@@ -85,7 +85,7 @@ class OptimizeLayouts(InPlacePass):
         self._layouts()  # a wrong name is an error here, not when the pass runs
 
     def _layouts(self) -> LayoutRequest:
-        return LayoutRequest(wishes=Wishes.of(self.to, self.target))
+        return LayoutRequest(desired=DesiredLayouts.of(self.to, self.target))
 
     def call(self, model: ir.Model) -> PassResult:
         """Rewrite `model` in place; `modified` says whether a Transpose was saved, or the model is for a target now."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import onnx_ir as ir
 
-from relayout.apply.duplicate_dequantize import Shared, apart, is_divided_view, together
+from relayout.apply.duplicate_dequantize import Shared, duplicate, is_divided_view, merge
 from relayout.graph.facts import facts_of
 from relayout.graph.quantized_unit import is_reshape
 from relayout.infer import plan_file
@@ -48,19 +48,21 @@ class Planned(NamedTuple):
 
     def merge_duplicates(self) -> None:
         """Make one DequantizeLinear again of those that still read the same, in place."""
-        together(self.duplicates)
+        merge(self.duplicates)
 
     def report(self) -> Report:
         """Return the report of the plan, before it is applied."""
-        wishes = self.request.layout.wishes
+        desired = self.request.layout.desired
         described = report(self.plan, self.axes, relaxed=_what_if(self.plan) if self.request.solver.what_if else [])
         described = replace(described, at=dict(self.request.solver.at))
         if self.static is not self.fewest:
             described = no_worse(described, self.plan, self.fewest)
         if self.plan is not self.static:
             described = at_any_extent(described, self.plan, self.static)
-        unmet = wishes.unmet((site.node, site.reason) for site in self.sites.sites if site.kind == "node" and site.node)
-        return replace(described, notes=(*described.notes, *self.notes, *wishes.notes(), *unmet))
+        unmet = desired.unmet(
+            (site.node, site.reason) for site in self.sites.sites if site.kind == "node" and site.node
+        )
+        return replace(described, notes=(*described.notes, *self.notes, *desired.notes(), *unmet))
 
     def serializer(self) -> Callable[[], dict[str, Any]]:
         """Return a function that gives the plan file. Names are captured now, since `apply` renames values."""
@@ -96,9 +98,9 @@ def planned(model: ir.Model, request: Request, *, no_regression: bool = False) -
     accepted = static = fewest = plan(sites, time_limit=limit)
     if no_regression:
         from relayout.infer.at_run_time import no_more_at_run_time
-        from relayout.infer.no_regression import within_source
+        from relayout.infer.no_regression import no_worse_plan
 
-        static = within_source(sites, fewest, time_limit=limit)
+        static = no_worse_plan(sites, fewest, time_limit=limit)
         accepted = no_more_at_run_time(sites, static, time_limit=limit)
     return Planned(request, accepted, fewest, static, Axes(sites, is_nhwc), notes, duplicates)
 
@@ -117,15 +119,15 @@ def own_dequantizers(model: ir.Model, request: Request) -> Shared:
     reader: each copy would be one more.
     """
     if request.target is not None and request.target.single_consumers is not None:
-        return apart(model)
-    shared = apart(model, is_divided_view)
+        return duplicate(model)
+    shared = duplicate(model, is_divided_view)
     own = {node: group[0] for group in shared if is_reshape(group[0]) for node in group}
     # Whether others split its axes otherwise, so that it computes, is known of all of them together.
     computed = {own[site.node] for site in sites_of(model, request).sites if site.node in own} if own else set()
     if not computed:
         return shared
-    together(shared)
-    return apart(model, lambda node: node not in computed and is_divided_view(node))
+    merge(shared)
+    return duplicate(model, lambda node: node not in computed and is_divided_view(node))
 
 
 def _most_axes(request: Request) -> int:
@@ -139,12 +141,12 @@ def _most_axes(request: Request) -> int:
 
 def sites_of(model: ir.Model, request: Request) -> Sites:
     """Return the problem's graph: of a model whose DequantizeLinears are duplicated, by a request."""
-    wishes = request.layout.wishes
+    desired = request.layout.desired
     return build(
         model,
         keep_interface=request.layout.io == "keep",
         layouts=request.layout.layouts,
-        choose=wishes if wishes else None,
+        choose=desired if desired else None,
         per_transpose=request.per_transpose,
         per_scattered=request.per_scattered,
         most_axes=_most_axes(request),

@@ -13,7 +13,7 @@ from relayout.light_dataclass import dataclass
 from relayout.lowering.interface_types import TYPES, Numbers, numbers_by_input
 from relayout.pipeline.names import IMAGE_LAYOUTS
 from relayout.quantization.request import QUANTIZED, QuantizationRequest
-from relayout.targets import Wishes
+from relayout.targets import DesiredLayouts
 
 if TYPE_CHECKING:
     from relayout.targets import Target
@@ -116,7 +116,7 @@ class LayoutRequest:
     io: Io = "keep"  # what becomes of the interface: `keep`, `convert`, or a layout for each image
     # tensor -> (its layout in the source, its layout in the result): pins
     layouts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    wishes: Wishes = field(default_factory=Wishes)  # layouts of operators, and the target
+    desired: DesiredLayouts = field(default_factory=DesiredLayouts)  # layouts of operators, and the target
     input_type: str | None = None  # element type of quantized inputs; None leaves it
     output_type: str | None = None  # the same of outputs
     # input -> (means, standard deviations) that the result applies itself
@@ -125,7 +125,7 @@ class LayoutRequest:
     def __bool__(self) -> bool:
         """Return True if the user asks for more than the fewest transposed bytes."""
         types = self.input_type or self.output_type
-        others = bool(self.layouts) or bool(self.wishes) or bool(self.normalize)
+        others = bool(self.layouts) or bool(self.desired) or bool(self.normalize)
         return self.io != "keep" or others or types is not None
 
 
@@ -172,7 +172,7 @@ class Request:
     @property
     def target(self) -> "Target | None":
         """The target of the result, if it has one."""
-        return self.layout.wishes.target
+        return self.layout.desired.target
 
     @property
     def per_transpose(self) -> int:
@@ -209,7 +209,7 @@ class Request:
             "exchange": bool(self.solver.exchange),
             **({"at": {name: int(extent) for name, extent in self.solver.at.items()}} if self.solver.at else {}),
             "read": reading | {"opset": None if self.imports.opset is None else int(self.imports.opset)},
-            "wishes": self.layout.wishes.to_json(),
+            "wishes": self.layout.desired.to_json(),
         }
 
     @staticmethod
@@ -231,7 +231,7 @@ class Request:
             LayoutRequest(
                 options["io"],
                 pairs,
-                Wishes.of(**options["wishes"]),
+                DesiredLayouts.of(**options["wishes"]),
                 options.get("input_type"),
                 options.get("output_type"),
                 numbers_by_input(options.get("normalize")),

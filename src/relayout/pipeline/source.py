@@ -21,7 +21,7 @@ from relayout.pipeline.dimensions import Asked, fix_inferred, name_dimensions, o
 from relayout.pipeline.request import Format, ImportOptions, Source
 from relayout.reports.report import unstated
 from relayout.rules import draws, is_known
-from relayout.targets import Wishes, note
+from relayout.targets import DesiredLayouts, note
 
 MOST_NAMED = 3  # inputs that a note names
 MOST_SAID = 300  # characters of what ONNX's checker says
@@ -35,7 +35,7 @@ def holds_tflite(source: ModelSource) -> bool:
 def read(
     source: Source,
     options: ImportOptions | None = None,
-    wishes: Wishes | None = None,
+    desired: DesiredLayouts | None = None,
     format: Format = "onnx",  # noqa: A002 - the name that users expect
 ) -> ir.Model:
     """Read a model, or the part of it between named values.
@@ -43,7 +43,7 @@ def read(
     Args:
         source: a path, bytes, an open binary file, or a model in memory.
         options: how it is read; by default whole.
-        wishes: the layouts and the target that are asked for: the target says what is done to a `.tflite` beside its
+        desired: the layouts and the target that are asked for: the target says what is done to a `.tflite` beside its
             literal import.
         format: of the result. A `.tflite` has no defaults of inputs: an input that has one is the constant.
 
@@ -61,7 +61,7 @@ def read(
     if isinstance(known, bytes) or holds_tflite(known):
         if options.float32:
             raise RelayoutError("--float32 is for an ONNX source, and this one is a .tflite: leave it out")
-        model = _read_tflite(known, options, Wishes() if wishes is None else wishes)
+        model = _read_tflite(known, options, DesiredLayouts() if desired is None else desired)
         if isinstance(known, str | Path) and Path(known).suffix in (".onnx", ".ort"):
             add_notes(model, f"{Path(known).name} is a .tflite, whatever its name says, and is read as one")
     else:
@@ -77,7 +77,7 @@ def read(
     return model
 
 
-def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) -> ir.Model:
+def _read_tflite(source: ModelSource, options: ImportOptions, desired: DesiredLayouts) -> ir.Model:
     from relayout.formats import tflite
     from relayout.formats.bundle import outermost
     from relayout.formats.onnx.atomic import known_files
@@ -94,7 +94,7 @@ def _read_tflite(source: ModelSource, options: ImportOptions, wishes: Wishes) ->
             signature=options.signature,
             state=options.state,
             custom_ops=options.custom_ops,
-            passes=wishes.tflite,
+            passes=desired.tflite,
             inputs=options.inputs,
             outputs=options.outputs,
             dims=extents,

@@ -39,7 +39,7 @@ from relayout.pipeline.tflite_result import (
 from relayout.progress import say
 from relayout.reports.layouts import Naming
 from relayout.reports.report import Interface, Report, constants, grown, left_out, operators, scattered, unsaid
-from relayout.targets import Wishes
+from relayout.targets import DesiredLayouts
 from relayout.targets.target_passes import lower
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def run_stages(source: ModelSource, request: Request, output: OutputOptions) -> 
 def _run(source: ModelSource, request: Request, output: OutputOptions) -> Result:
     began = perf_counter()
     say("reading")
-    model = read(source, request.imports, request.layout.wishes, request.format)
+    model = read(source, request.imports, request.layout.desired, request.format)
     dims = {**request.imports.dims, **facts_of(model).opened_places}
     request = replace(request, imports=request.imports._replace(dims=dims, batch=None))
     if request.format == "tflite":
@@ -197,7 +197,7 @@ def _claims(model: ir.Model, request: Request, *, is_parted: bool) -> tuple[Clai
 
 def _lowered_after(result: Result, request: Request, output: OutputOptions, before: Sequence[str]) -> Result:
     """Run what is done to a model once its layouts are chosen, in place; `before` is what lowering said before that."""
-    target, wishes = request.target, request.layout.wishes
+    target, desired = request.target, request.layout.desired
     bodies = transposes_in_bodies(result.model) if request.format == "onnx" else {}
     is_inlined = output.inline or (target is not None and target.inline)
     if is_inlined and inline_functions(result.model):
@@ -210,7 +210,7 @@ def _lowered_after(result: Result, request: Request, output: OutputOptions, befo
         notes=(*result.report.notes, *before, *_of_bodies(bodies, is_inlined), *stored),
         in_functions=sum(bodies.values()),
     )
-    if not wishes and not wishes.literal:
+    if not desired and not desired.literal:
         report = replace(report, hint=hint(result.model))
     return replace(result, report=report)
 
@@ -285,7 +285,7 @@ def _claims_of_file(result: Result) -> Claims | None:
 
     assert result.file is not None
     custom_ops = {name: domain or CUSTOM for name, domain in result.custom_ops.items()}
-    layout = LayoutRequest(wishes=Wishes.of(target=result.target))
+    layout = LayoutRequest(desired=DesiredLayouts.of(target=result.target))
     request = Request(ImportOptions(custom_ops=custom_ops), layout, SolverOptions(), "tflite")
     output = OutputOptions(custom_ops=result.custom_ops, runtime=result.runtime)
     return run_stages(to_bytes(result.file), request, output).report.claims

@@ -343,7 +343,7 @@ def why_not(layouts: Laid, rule: Rule) -> str:
 
 
 def _usual(layout: Layout, spatial: str, what: str) -> None:
-    """Refuse an order that nobody stores images or kernels in: more likely a typing error than a wish.
+    """Refuse an order that nobody stores images or kernels in: more likely a typing error than a request.
 
     A blocked layout may hold the outer part of an axis anywhere (`NHCW16c`).
     """

@@ -70,13 +70,13 @@ class Elimination(NamedTuple):
 Part = Branch | Leaf | Elimination  # the proof of a part of a problem
 
 
-class Together(NamedTuple):
+class JoinedProofs(NamedTuple):
     """Proofs of parts of the problem that share no value, and no node that has a choice."""
 
     parts: tuple[Part, ...]
 
 
-Certificate = Branch | Leaf | Elimination | Together
+Certificate = Branch | Leaf | Elimination | JoinedProofs
 
 
 class CertificateError(Exception):
@@ -100,7 +100,7 @@ def gain(problem: Problem, certificate: Certificate) -> "Fraction | int":
     Raises:
         CertificateError: as for `bound`.
     """
-    parts = certificate.parts if isinstance(certificate, Together) else (certificate,)
+    parts = certificate.parts if isinstance(certificate, JoinedProofs) else (certificate,)
     _refuse_shared(problem, parts)
     eliminated = [part for part in parts if isinstance(part, Elimination)]
     values = _values_of(problem, eliminated)
@@ -187,7 +187,7 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
                 labels[label] += pays
     for index, paid in hard.items():
         producer = problem.values[index].producer
-        back = given_back(problem.values[index], paid)
+        back = refunds(problem.values[index], paid)
         labels = reduced.setdefault(producer.node, list(problem.costs[producer.node]))
         for label, order_of_label in enumerate(producer.orders):
             labels[label] -= back[order_of_label]
@@ -206,7 +206,7 @@ def _labels_by_order(end: ValueEnd) -> dict[int, list[int]]:
     return labels
 
 
-def given_back(
+def refunds(
     value: Value,
     paid: "Mapping[int, Mapping[int, Fraction | int]]",  # position of the reader -> order -> price
 ) -> "dict[int, Fraction | int]":

@@ -17,7 +17,7 @@ from math import lcm
 from typing import NamedTuple
 
 from relayout.light_dataclass import dataclass
-from relayout.solve.certificate import Branch, Certificate, Leaf, Price, Together
+from relayout.solve.certificate import Branch, Certificate, JoinedProofs, Leaf, Price
 from relayout.solve.problem import Problem, ValueEnd, transposed_orders
 
 PARTS = 200  # the most paths that one reader's price of one crossing is dealt out to; a tenth where it is no flow
@@ -130,7 +130,7 @@ class _Paths:
 
     def _leaf(self, certificate: Certificate) -> Leaf:
         """The leaf whose labels hold the choice, of every part; branches narrow what is allowed."""
-        if isinstance(certificate, Together):
+        if isinstance(certificate, JoinedProofs):
             return Leaf({key: paid for part in certificate.parts for key, paid in self._leaf(part).prices.items()})
         while isinstance(certificate, Branch):
             node = certificate.node

@@ -17,10 +17,10 @@ from relayout.solve.certificate import (
     Certificate,
     CertificateError,
     Elimination,
+    JoinedProofs,
     Leaf,
     Part,
     Prices,
-    Together,
     bound,
     gain,
 )
@@ -164,7 +164,7 @@ def _together(problem: Problem, choice: Sequence[int], parts: Sequence[Solved]) 
             prices.update(proof.prices)
         else:
             others.append(proof)
-    certificate: Certificate = Together((Leaf(prices), *others)) if others else Leaf(prices)
+    certificate: Certificate = JoinedProofs((Leaf(prices), *others)) if others else Leaf(prices)
     try:
         proved = bound(problem, certificate)
     except CertificateError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from relayout.lazy_exports import loaded_later
-from relayout.targets.layout_requests import LayoutFor, Wishes
+from relayout.targets.layout_requests import DesiredLayouts, LayoutFor
 from relayout.targets.onnxruntime.cpu_guard import note, pass_on, refuse_elsewhere, refuse_others, stamp_cpu
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from relayout.lowering.decomposition_rows import Expansion
     from relayout.lowering.fuse_epilogue import Fusion
     from relayout.lowering.unit_rows import Unit
-    from relayout.targets.layout_requests import read_wishes
+    from relayout.targets.layout_requests import read_desired_layouts
     from relayout.targets.registry import target, targets
     from relayout.targets.target_table import FLOAT, INT8, Kernel, Target
 
@@ -23,16 +23,16 @@ __all__ = [
     "INT8",
     "BlockSizes",
     "Condition",
+    "DesiredLayouts",
     "Expansion",
     "Fusion",
     "Kernel",
     "LayoutFor",
     "Target",
     "Unit",
-    "Wishes",
     "note",
     "pass_on",
-    "read_wishes",
+    "read_desired_layouts",
     "refuse_elsewhere",
     "refuse_others",
     "stamp_cpu",
@@ -48,7 +48,7 @@ __getattr__ = loaded_later(
         "Expansion": "relayout.lowering.decomposition_rows",
         "Fusion": "relayout.lowering.fuse_epilogue",
         "Unit": "relayout.lowering.unit_rows",
-        "read_wishes": "relayout.targets.layout_requests",
+        "read_desired_layouts": "relayout.targets.layout_requests",
         **dict.fromkeys(("target", "targets"), "relayout.targets.registry"),
         **dict.fromkeys(("FLOAT", "INT8", "Kernel", "Target"), "relayout.targets.target_table"),
     },

@@ -39,7 +39,7 @@ LayoutFor = Callable[[ir.Node], Sequence[str] | str | None]
 
 
 def layouts_of(given: Any) -> Layouts:
-    """Read a wish: `"NHWC"`, `["NHWC"]`, `["NHWC", "OHWI"]`, `["default"]`.
+    """Read desired layouts: `"NHWC"`, `["NHWC"]`, `["NHWC", "OHWI"]`, `["default"]`.
 
     Raises:
         LayoutError: it is none.
@@ -54,7 +54,7 @@ def layouts_of(given: Any) -> Layouts:
 
 
 @dataclass
-class Wishes:
+class DesiredLayouts:
     """What is asked of the layout of every operator, in order of precedence.
 
     Args:
@@ -62,10 +62,10 @@ class Wishes:
         to: the layout of all layout-sensitive operators (those that the target claims, where there is one).
         operators: operator -> layouts.
         nodes: node -> layouts, by its name or that of its first output.
-        layout_for: node -> layouts, or None for no wish.
+        layout_for: node -> layouts, or None where nothing is asked.
         literal: whether nothing is done to a model but that layouts are chosen: the target is called `none`.
         declined: node -> why what was asked for it cannot be.
-        asked: node -> what `layout_for` answered.
+        answers: node -> what `layout_for` answered.
         named: the file or the operators that the target was asked for by; empty where its name says all.
     """
 
@@ -76,7 +76,7 @@ class Wishes:
     layout_for: LayoutFor | None = None
     literal: bool = False
     declined: dict[str, str] = field(default_factory=dict)
-    asked: dict[str, Layouts] = field(default_factory=dict)
+    answers: dict[str, Layouts] = field(default_factory=dict)
     named: str = ""
 
     def __bool__(self) -> bool:
@@ -90,7 +90,7 @@ class Wishes:
         desired_layouts: Mapping[str, Sequence[str] | str] | None = None,
         node_layouts: Mapping[str, Sequence[str] | str] | None = None,
         layout_for: LayoutFor | None = None,
-    ) -> Wishes:
+    ) -> DesiredLayouts:
         """What a user asks for.
 
         Args:
@@ -99,7 +99,7 @@ class Wishes:
             desired_layouts: operator -> layout of images, or layouts of images and kernel; `default` lets the target
                 choose.
             node_layouts: the same by a node's name, or that of its first output.
-            layout_for: the same by a function of the node; None for no wish.
+            layout_for: the same by a function of the node; None where nothing is asked.
 
         Raises:
             LayoutError: a layout that is none, an operator that has none of its own, or a target that is not known.
@@ -113,7 +113,7 @@ class Wishes:
         literal = target == NONE
         found, named = (None, "") if target is None or literal else _found(target)
         by_function = None if layout_for is None else UsersFunction("`layout_for`", layout_for)
-        return Wishes(
+        return DesiredLayouts(
             found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), by_function, literal, named=named
         )
 
@@ -148,7 +148,7 @@ class Wishes:
         )
 
     def against(self, graph: ir.Graph) -> None:
-        """Hold the names in these wishes to a model.
+        """Hold the names in these requests to a model.
 
         Raises:
             LayoutError: a node that the model does not have.
@@ -171,8 +171,8 @@ class Wishes:
         )
         return named | {
             "to": self.to,
-            "desired_layouts": {name: _written(wish) for name, wish in self.operators.items()},
-            "node_layouts": {name: _written(wish) for name, wish in {**self.nodes, **self.asked}.items()},
+            "desired_layouts": {name: _written(layouts) for name, layouts in self.operators.items()},
+            "node_layouts": {name: _written(layouts) for name, layouts in {**self.nodes, **self.answers}.items()},
         }
 
     def __call__(self, operator: Operator, signature: Signature) -> Signature:
@@ -205,8 +205,8 @@ class Wishes:
         rule = rule_of(operator)
         if rule is None or not rule.layouts:
             return signature if self.target is None else self.target.runner(operator).placed(operator, signature), ""
-        wish = self._wish(operator)
-        ways, declined = self._ways(operator, wish)
+        layouts = self._desired(operator)
+        ways, declined = self._ways(operator, layouts)
         if not ways:
             # What a target does not have stays in the source's positions: it has no price in others.
             return signature if self.target is None else _where_it_stands(signature), declined
@@ -218,12 +218,12 @@ class Wishes:
         variants = {variant: None for variant, _ in found if variant is not None}
         if not variants:
             declined = found[0][1]
-        if not variants or (self.target is not None and self.target.joins and wish is None):
+        if not variants or (self.target is not None and self.target.joins and layouts is None):
             usual, _ = _first(rule, inner, plain, Laid(STANDARD))
             if usual is None:  # of a rank that no layout names: a BatchNormalization behind a Gemm
                 return signature, declined
             variants[usual] = None
-        if wish == self._in_general:
+        if layouts == self._in_general:
             variants |= dict.fromkeys(each for each in signature.variants if each.free)
         return replace(signature, variants=tuple(variants)), declined
 
@@ -232,11 +232,11 @@ class Wishes:
         """What is asked of an operator that nothing is asked of by name."""
         return None if self.to is None else (self.to, None)
 
-    def _wish(self, operator: Operator) -> Layouts | None:
+    def _desired(self, operator: Operator) -> Layouts | None:
         if self.layout_for is not None and (found := self.layout_for(operator.node)) is not None:
-            wish = layouts_of(found)
-            self.asked[label(operator.node)] = wish
-            return wish
+            layouts = layouts_of(found)
+            self.answers[label(operator.node)] = layouts
+            return layouts
         for name in (operator.node.name, known_as(operator.node.outputs[0])) if self.nodes else ():
             if name and name in self.nodes:
                 return self.nodes[name]
@@ -246,14 +246,14 @@ class Wishes:
             return self._in_general
         return None
 
-    def _ways(self, operator: Operator, wish: Layouts | None) -> tuple[list[Laid], str]:
+    def _ways(self, operator: Operator, layouts: Layouts | None) -> tuple[list[Laid], str]:
         """The layouts to choose from, best first (none: as the rule says), and why what is asked for is not there."""
         runner = None if self.target is None else self.target.runner(operator)
         lacks = "" if runner is None else runner.lacks(operator)
         has = runner.layouts(operator) if runner is not None and not lacks else []
-        if wish is None or wish[0] == DEFAULT:
+        if layouts is None or layouts[0] == DEFAULT:
             return has, ""
-        data, kernel = Layout.parse(wish[0]), None if wish[1] is None else Layout.parse(wish[1])
+        data, kernel = Layout.parse(layouts[0]), None if layouts[1] is None else Layout.parse(layouts[1])
         if not has:
             return [Laid(data, kernel)], ""
         found = [way for way in has if _same(way, data, kernel)]
@@ -279,7 +279,7 @@ def _where_it_stands(signature: Signature) -> Signature:
 
 
 def _same(way: Laid, data: Layout, kernel: Layout | None) -> bool:
-    """Whether a way is what a wish asks for, whatever rank either was written for."""
+    """Tell whether a way is what is asked for, whatever rank either was written for."""
 
     def alike(one: Layout | None, other: Layout) -> bool:
         return one is not None and fitted(one, IMAGE) == fitted(other, IMAGE)
@@ -321,8 +321,8 @@ def _grouped(reasons: Mapping[str, str], one: str, several: str) -> Iterator[str
         yield f"{named[0]}{more} {(several if more else one).format(reason)}"
 
 
-def _written(wish: Layouts) -> list[str]:
-    return [word for word in wish if word is not None]
+def _written(layouts: Layouts) -> list[str]:
+    return [word for word in layouts if word is not None]
 
 
 def _parsed(given: Mapping[str, Sequence[str] | str]) -> dict[str, Layouts]:
@@ -330,7 +330,7 @@ def _parsed(given: Mapping[str, Sequence[str] | str]) -> dict[str, Layouts]:
     return {name: layouts_of(value) for name, value in given.items()}
 
 
-# Wishes in a file, TOML or JSON.
+# Desired layouts in a file, TOML or JSON.
 #
 # to = "NHWC"
 # target = "xnnpack"
@@ -346,7 +346,7 @@ KEYS = {"to": "to", "target": "target", "operators": "desired_layouts", "nodes":
 """Key of the file -> option of `relayout.convert`."""
 
 
-def read_wishes(path: Path) -> dict[str, Any]:
+def read_desired_layouts(path: Path) -> dict[str, Any]:
     """The options of `relayout.convert` that a file holds.
 
     Raises:

@@ -19,7 +19,7 @@ from relayout.formats import tflite
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.importing.program import Choices
 from relayout.formats.tflite.importing.tensors import DTYPES
-from relayout.targets import Wishes
+from relayout.targets import DesiredLayouts
 
 SHARED = Path(__file__).parents[3].parent / "shared" / "models" / "tflite"
 
@@ -29,7 +29,7 @@ FAST = "onnxruntime-cpu"
 
 def read(source: Path | str | bytes, *, target: str | None = None, **reading: Any) -> ir.Model:
     """A model as a conversion reads it: for a target, or for every runtime."""
-    return tflite.read(source, Choices(passes=Wishes.of(target=target).tflite, **reading))
+    return tflite.read(source, Choices(passes=DesiredLayouts.of(target=target).tflite, **reading))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 
 import relayout
 from relayout.errors import LayoutError, ReadError
-from relayout.targets import Wishes, read_wishes, target, targets
+from relayout.targets import DesiredLayouts, read_desired_layouts, target, targets
 from relayout.targets.registry import aliases
 from relayout.targets.testing import claiming
 from targets.nets import blocked, cnn
@@ -168,7 +168,7 @@ def test_bad_wishes_are_one_clear_error(wishes: dict[str, object], message: str)
 
 @pytest.mark.parametrize("to", ["NHWC", "NCHW", "nhwc", "n h w c", "CHWN", "HWCN", "NWC", "NDHWC", "NHCW16c"])
 def test_usual_layouts_are_taken(to: str) -> None:
-    assert Wishes.of(to).to == to
+    assert DesiredLayouts.of(to).to == to
 
 
 def test_one_tensor_is_stored_in_any_order() -> None:
@@ -217,7 +217,7 @@ point = "NHWC"
 
 def test_a_file_of_wishes(tmp_path: Path) -> None:
     (tmp_path / "wishes.toml").write_text(TOML)
-    given = read_wishes(tmp_path / "wishes.toml")
+    given = read_desired_layouts(tmp_path / "wishes.toml")
     as_json = {
         "to": "NHWC",
         "target": "litert",
@@ -225,7 +225,7 @@ def test_a_file_of_wishes(tmp_path: Path) -> None:
         "nodes": {"point": "NHWC"},
     }
     (tmp_path / "wishes.json").write_text(json.dumps(as_json))
-    assert read_wishes(tmp_path / "wishes.json") == given
+    assert read_desired_layouts(tmp_path / "wishes.json") == given
     assert layouts(**given)["first"] == "NHWC OHWI"
 
 
@@ -236,7 +236,7 @@ def test_a_file_of_wishes(tmp_path: Path) -> None:
 def test_a_bad_file_of_wishes(tmp_path: Path, text: str) -> None:
     (tmp_path / "wishes.toml").write_text(text)
     with pytest.raises((ReadError, LayoutError)):
-        read_wishes(tmp_path / "wishes.toml")
+        read_desired_layouts(tmp_path / "wishes.toml")
 
 
 def test_a_plan_is_checked_with_its_wishes(source: Path, tmp_path: Path) -> None:
