@@ -53,7 +53,7 @@ RETIRED = {
 STILL_THERE = {
     "Held Laid Told": "records that rules and targets of other packages may hold",
     "together kept_apart": "functions of one target",
-    "given_feeds held_by": "what a caller handed in, beside what was made for it",
+    "given_feeds": "what a caller handed in, beside what was made for it",
     "is_laid laid laid_as unlaid": "the layouts of variants and of requests; they go with their records",
     "grain maker": "one function of one module",
 }

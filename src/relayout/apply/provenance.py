@@ -7,7 +7,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from relayout.apply.transposing import distinct
-from relayout.errors import LayoutError, NamesError, nearest
+from relayout.errors import NamesError, nearest
 from relayout.graph.source_names import is_made
 from relayout.infer.graph_sites import Sites
 from relayout.infer.sites import Form, Root, order_of
@@ -97,7 +97,7 @@ def rename(
     for number, value in enumerate(new_names):  # away first: a new name may be the old one of another
         value.name = f"{before[value]}\0{number}"
     for value, name in new_names.items():
-        source_values = Holds.load(value.metadata_props.get(Holds.KEY, "[]"))
+        source_values = Holds.of(value.metadata_props)
         if TENSOR not in value.metadata_props and before[value] not in {item.name for item in source_values}:
             value.metadata_props[TENSOR] = before[value]
         known = Normalization.load(value.metadata_props.get(NORMALIZE, ""))
@@ -119,7 +119,10 @@ def _named(model: ir.Model, old: str, new: str) -> Iterator[tuple[ir.Value, str]
     if holding_values:
         yield holding_values[0], new
     holders = [
-        (value, item) for value in values for item in _held(value) if item.name == old and value not in holding_values
+        (value, item)
+        for value in values
+        for item in Holds.of(value.metadata_props)
+        if item.name == old and value not in holding_values
     ]
     for value, item in holders:
         # `x__nchw` was made for x alone; another value may hold several of the source's, and the first that does is it.
@@ -140,7 +143,12 @@ def _as_it_is(value: ir.Value, item: Holds) -> bool:
 def _why_not(model: ir.Model, old: str) -> str:
     if old in (value.name for body in model.graph.subgraphs() for node in body for value in node.outputs):
         return "the value lies inside the body of another operator, where names are its own affair"
-    names = [name for value in _values(model.graph) for name in (value.name, *(h.name for h in _held(value))) if name]
+    names = [
+        name
+        for value in _values(model.graph)
+        for name in (value.name, *(h.name for h in Holds.of(value.metadata_props)))
+        if name
+    ]
     return f"the result has no value of that name{nearest(old, names)}"
 
 
@@ -161,10 +169,6 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
     yield from (value for node in graph for value in node.outputs if value.name)
 
 
-def _held(value: ir.Value) -> list[Holds]:
-    return Holds.load(value.metadata_props[Holds.KEY]) if Holds.KEY in value.metadata_props else []
-
-
 class Origins(NamedTuple):
     """(name, form that it names) of a root."""
 
@@ -178,7 +182,7 @@ def origins(sites: Sites, root: Root) -> Origins:
     own: dict[str, Form] = {}
     for value in sites.originals.get(root, []):
         form = sites.views[value].form
-        if value.metadata_props and (source_values := held_by(value)):
+        if value.metadata_props and (source_values := Holds.of(value.metadata_props)):
             earlier = {
                 each.name: source_form for each in source_values if (source_form := _form(root, form, each)) is not None
             } | earlier
@@ -190,22 +194,11 @@ def origins(sites: Sites, root: Root) -> Origins:
     return Origins(names, [(name, form) for name, form in earlier.items() if own.get(name, form) != form])
 
 
-def held_by(value: ir.Value) -> list[Holds]:
-    """Return the source's values that a value holds, by the metadata of an earlier conversion."""
-    text = value.metadata_props.get(Holds.KEY)
-    if text is None:
-        return []
-    try:
-        return Holds.load(text)
-    except LayoutError:
-        return []  # metadata of others is not ours to judge
-
-
 def holds_itself(value: ir.Value) -> None:
     """Say in a value's metadata that it holds what it is called now, whatever it is called later."""
     if value.shape is not None:
         itself = Holds.as_is(value.name or "", value.shape)
-        value.metadata_props[Holds.KEY] = Holds.dump([itself, *held_by(value)])
+        Holds.note(value.metadata_props, [itself, *Holds.of(value.metadata_props)])
 
 
 def _form(root: Root, stored: Form, source_value: Holds) -> Form | None:

@@ -485,7 +485,5 @@ class Storage:
             Holds(name, *root.space.of(entry_of_holds, (source, form), root.extents, source, form))
             for name, source in (*renamed, *older)
         ]
-        value.metadata_props.pop(Holds.KEY, None)
-        if entries:
-            value.metadata_props[Holds.KEY] = Holds.dump(entries)
+        Holds.note(value.metadata_props, entries)
         self.annotations.carry(value, root)

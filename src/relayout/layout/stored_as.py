@@ -7,7 +7,7 @@ that name is the older's.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
@@ -76,6 +76,21 @@ class Holds:
             for item in source_values
         ]
         return f"[{','.join(items)}]"
+
+    @staticmethod
+    def of(metadata: Mapping[str, str]) -> "list[Holds]":
+        """Return the source's values that a value holds, by its metadata; none where others wrote that."""
+        try:
+            return Holds.load(metadata[Holds.KEY]) if Holds.KEY in metadata else []
+        except LayoutError:
+            return []
+
+    @staticmethod
+    def note(metadata: MutableMapping[str, str], source_values: "Sequence[Holds]") -> None:
+        """Say in a value's metadata which of the source's values it holds."""
+        metadata.pop(Holds.KEY, None)
+        if source_values:
+            metadata[Holds.KEY] = Holds.dump(source_values)
 
     @staticmethod
     def load(text: str) -> "list[Holds]":

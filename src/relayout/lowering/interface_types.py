@@ -166,7 +166,7 @@ def _normalize(graph: ir.Graph, constants: Constants, value: ir.Value, wanted: N
     notes = value.metadata_props
     known = Normalization.load(notes.get(NORMALIZE, ""))
     of = (value.name or "") if known is None else known.of
-    stated = wanted._replace(of=of).in_source(Holds.load(notes.get(Holds.KEY, "[]")), list(value.shape or ()))
+    stated = wanted._replace(of=of).in_source(Holds.of(notes), list(value.shape or ()))
     notes[NORMALIZE] = (stated if known is None else known.after(stated)).dump()
     shape = [] if value.shape is None else list(value.shape)
     from relayout.lowering.fold_affine import fold_normalization

@@ -29,7 +29,10 @@ def restating(model: ir.Model) -> Iterator[None]:
     for value, known in before.items():
         now = _extents(value)
         if known != now:
-            _state(value, [restated(entry, known, now) if known and now else None for entry in _held(value)])
+            _state(
+                value,
+                [restated(entry, known, now) if known and now else None for entry in Holds.of(value.metadata_props)],
+            )
 
 
 def restate_fixed(model: ir.Model) -> None:
@@ -37,7 +40,7 @@ def restate_fixed(model: ir.Model) -> None:
     for value in _declaring(model):
         now = _extents(value)
         if now is not None:
-            _state(value, [with_extents(entry, now) for entry in _held(value)])
+            _state(value, [with_extents(entry, now) for entry in Holds.of(value.metadata_props)])
 
 
 def _declaring(model: ir.Model) -> list[ir.Value]:
@@ -45,18 +48,8 @@ def _declaring(model: ir.Model) -> list[ir.Value]:
     return [value for value in values if Holds.KEY in value.metadata_props]
 
 
-def _held(value: ir.Value) -> list[Holds]:
-    try:
-        return Holds.load(value.metadata_props[Holds.KEY])
-    except LayoutError:  # metadata of others
-        return []
-
-
 def _state(value: ir.Value, entries: list[Holds | None]) -> None:
-    known_entries = [each for each in entries if each is not None]
-    value.metadata_props.pop(Holds.KEY)
-    if known_entries:
-        value.metadata_props[Holds.KEY] = Holds.dump(known_entries)
+    Holds.note(value.metadata_props, [each for each in entries if each is not None])
 
 
 def _extents(value: ir.Value) -> tuple[int, ...] | None:

@@ -104,7 +104,7 @@ def _input(value: ir.Value, dtype: np.dtype[Any]) -> ModelInput:
     notes = value.metadata_props
     stored = tuple(extent if isinstance(extent, int) else None for extent in value.shape or ())
     name = value.name or ""
-    source_values = Holds.load(notes.get(Holds.KEY, "[]"))
+    source_values = Holds.of(notes)
     names = (name, notes.get(TENSOR, name))
     own = next(
         (each for each in source_values if each.name in names),

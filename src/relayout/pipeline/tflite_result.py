@@ -131,10 +131,7 @@ def _source_names(model: ir.Model) -> dict[str, str]:
     ends = [value for value in (*model.graph.inputs, *model.graph.outputs) if RENAMED not in value.meta]
     ends = [value for value in ends if NORMALIZE not in value.metadata_props]
     names = {value.name or "": value.metadata_props[TENSOR] for value in ends if TENSOR in value.metadata_props}
-    source_names = {
-        value.name or "": {each.name for each in Holds.load(value.metadata_props.get(Holds.KEY, "[]"))}
-        for value in ends
-    }
+    source_names = {value.name or "": {each.name for each in Holds.of(value.metadata_props)} for value in ends}
     return {name: own for name, own in names.items() if source_names[name].isdisjoint((name, own))}
 
 

@@ -400,7 +400,7 @@ class Naming:
                 node.metadata_props[KEY] = " -> ".join(dict.fromkeys(filter(None, map(", ".join, (reads, gives)))))
 
     def _layout(self, value: ir.Value) -> str:
-        held = Holds.load(value.metadata_props[Holds.KEY]) if Holds.KEY in value.metadata_props else []
+        held = Holds.of(value.metadata_props)
         if value.name in self._known and all(item.name != value.name for item in held):
             known = self._known[value.name]
             return self._axes.form(known.root, known.form)

@@ -433,7 +433,7 @@ class OrtSide(RunnableModel):
             dtype=dtype,
             shape=shape,
             aliases=(notes[TENSOR],) if TENSOR in notes else (),
-            held=tuple(Holds.load(notes[Holds.KEY])) if Holds.KEY in notes else (),
+            held=tuple(Holds.of(notes)),
             operator=node.op_type if node else "",
             node=(node.name or "") if node else "",
             order=orders.get(id(value), -1),
@@ -445,7 +445,7 @@ class OrtSide(RunnableModel):
             places=self._places.get(name),
             symbols=symbols,
             operands=stated_numbers.operand_names(node),
-            normalization=Normalization.stored(notes[NORMALIZE], stated_numbers.held_by(notes), tuple(dims or ()))
+            normalization=Normalization.stored(notes[NORMALIZE], Holds.of(notes), tuple(dims or ()))
             if NORMALIZE in notes
             else None,
             fed=self._fed,

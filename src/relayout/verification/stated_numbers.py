@@ -89,17 +89,9 @@ def initial_array(value: ir.Value) -> Array | None:
     notes = value.metadata_props
     if INITIAL not in notes or value.dtype is None or value.shape is None or not value.shape.is_static():
         return None
-    held = held_by(notes)
+    held = Holds.of(notes)
     names = (value.name or "", notes.get(TENSOR, ""))
     return initial_state(notes[INITIAL], value.dtype.numpy(), tuple(value.shape.numpy()), held, names)
-
-
-def held_by(notes: Mapping[str, str]) -> list[Holds]:
-    """Return what a value's metadata says that it holds; nothing where that cannot be read."""
-    try:
-        return Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
-    except LayoutError:
-        return []
 
 
 def index_bounds(graph: ir.Graph) -> dict[str, int]:

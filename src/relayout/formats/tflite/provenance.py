@@ -152,7 +152,7 @@ def _holding(tensor: str, values: Iterable[ir.Value]) -> Holding:
     held: dict[Holds, None] = {}
     for value in values:
         notes = value.metadata_props
-        own = Holds.load(notes[Holds.KEY]) if Holds.KEY in notes else []
+        own = Holds.of(notes)
         called = [name for name in (notes.get(TENSOR, ""), value.name or "") if name]
         names.update(dict.fromkeys(called))
         held.update(dict.fromkeys(own))

@@ -18,7 +18,6 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.errors import LayoutError
 from relayout.formats.flatbuffer import SCALARS, FieldRow
 from relayout.formats.tflite.container.enums import BUILTIN_OPERATORS, TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
@@ -338,16 +337,7 @@ def tensor_in(value: ir.Value, names: Collection[str]) -> Holds | None:
     """Return which tensor of a file a value holds, of some, and how; None where it holds none of them."""
     if value.name in names and value.shape is not None:
         return Holds.as_is(value.name or "", value.shape)
-    return next((each for each in holdings(value) if each.name in names), None)
-
-
-def holdings(value: ir.Value) -> list[Holds]:
-    """Return what the metadata of a value says that it holds."""
-    text = value.metadata_props.get(Holds.KEY)
-    try:
-        return [] if text is None else Holds.load(text)
-    except LayoutError:
-        return []
+    return next((each for each in Holds.of(value.metadata_props) if each.name in names), None)
 
 
 def _parts(node: ir.Node, operands: Collection[str], most: int | None) -> Iterator[bytes]:

@@ -75,7 +75,7 @@ def _place(node: ir.Node) -> str:
     """
     name, result = label(node), node.outputs[0]
     try:
-        held = Holds.load(result.metadata_props.get(Holds.KEY, "[]"))
+        held = Holds.of(result.metadata_props)
     except LayoutError:  # metadata of others
         held = []
     return next((each.name for each in held if not node.name and name.startswith(f"{each.name}__")), name)

@@ -11,8 +11,8 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import Draft, DraftOperator, DraftTensor
-from relayout.formats.tflite.spelled_out import holdings
 from relayout.graph.subgraphs import graph_values
+from relayout.layout.stored_as import Holds
 from relayout.light_dataclass import dataclass
 
 # Tables of a file, which runtimes fill in the first run. Operators give their handles when all graphs are complete.
@@ -84,7 +84,7 @@ class ValuesByTensor:
     def add(self, value: ir.Value) -> None:
         """Take note of a value."""
         self.taken.add(value.name)
-        for name in {value.name or "", *(held.name for held in holdings(value))}:
+        for name in {value.name or "", *(held.name for held in Holds.of(value.metadata_props))}:
             self._holding.setdefault(name, []).append(value)
 
     def holding(self, name: str) -> Iterator[ir.Value]:

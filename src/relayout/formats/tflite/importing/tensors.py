@@ -353,7 +353,7 @@ class Tensors:
         if tensor.beside >= 0:
             value.metadata_props[STANDS_FOR] = self.names[tensor.beside]
             if tensor.shifted:  # the same numbers: what verifies may look at either
-                value.metadata_props[Holds.KEY] = Holds.dump([Holds.as_is(self.names[tensor.beside], dims(value))])
+                Holds.note(value.metadata_props, [Holds.as_is(self.names[tensor.beside], dims(value))])
         self._values[tensor.index] = value
         self._bound.add(id(value))
 
