@@ -289,7 +289,7 @@ class Bounds:
             for run in range(INPUTS):
                 rng = np.random.default_rng([0, run])
                 piece = next(comparison.pieces({}, rng, signed=run % 2 == 0))
-                wide = spread.of({name: piece.first[name] for name in piece.first}, piece.feeds) if left.rounds else {}
+                wide = spread.of(piece.first, piece.runs[0][0]) if left.rounds else {}
                 self._runs.append((piece.carried, piece.first, wide))
 
     def exceeded(self, content: bytes) -> bool:

@@ -16,7 +16,7 @@ from onnx import helper
 
 import relayout
 from relayout.errors import ReadError
-from relayout.verification import benching, runtime_server
+from relayout.verification import benching, runtime_server, runtimes
 from relayout.verification.benching import bench
 from text_form import floats, model
 
@@ -94,14 +94,14 @@ def test_an_input_is_fed(tmp_path: Path) -> None:
 def test_both_models_are_prepared_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many threads, the numbers that are fed, and the extents that the first one drew."""
     prepared: list[tuple[int, dict[str, np.ndarray]]] = []  # type: ignore[type-arg]
-    plain = benching.asked
+    plain = runtimes.asked
 
     def noted(kind: str, number: int, *given: Any) -> Any:
         if kind == "prepared":
             prepared.append((given[2], given[3]))
         return plain(kind, number, *given)
 
-    monkeypatch.setattr(benching, "asked", noted)
+    monkeypatch.setattr(runtimes, "asked", noted)
     fed = product(tmp_path, 8)
     bench(fed, fed, seconds=0.1, threads=2, inputs={"x": np.ones((8, 8), np.float32)})
     assert [threads for threads, _ in prepared] == [2, 2]

@@ -17,7 +17,7 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Kind, Verdict, verify
 from relayout.verification.ort import OrtSide
 from relayout.verification.ort_runtime import Session
-from relayout.verification.runtimes import FailedError
+from relayout.verification.runtimes import FailedError, Held
 from relayout.verification.side import ModelValue
 
 
@@ -461,13 +461,13 @@ def test_a_model_that_loads_in_no_way_is_an_error(tmp_path: Path) -> None:
 def test_open_sizes_take_as_many_sessions_as_fixed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Named extents, extents that the file does not name, and a shape that it does not state."""
     opened: list[int] = []
-    plain = Session._open
+    plain = Held.open
 
-    def counted(session: Session) -> None:
+    def counted(session: Held) -> object:
         opened.append(1)
-        plain(session)
+        return plain(session)
 
-    monkeypatch.setattr(Session, "_open", counted)
+    monkeypatch.setattr(Held, "open", counted)
     monkeypatch.setattr("relayout.verification.matching.AT_ONCE", 4 * 2 * 3 * 8 * 8 * 4)
     monkeypatch.setattr("relayout.verification.ort.MOST", 4 * 2 * 3 * 8 * 8 * 8)
     text = """<ir_version: 10, opset_import: ["": 18]> g (float[n,3,h,w] x) => (float[n,3,h,w] y)
@@ -501,7 +501,8 @@ def test_a_source_that_runs_without_optimizations_only(monkeypatch: pytest.Monke
     plain = Session.run
 
     def failing(session: Session, names: Sequence[str] | None, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        if session._optimized:
+        _, optimized, _ = session._held._given
+        if optimized:
             raise FailedError("an optimization went wrong")
         return plain(session, names, feeds)
 

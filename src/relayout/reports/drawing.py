@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from relayout.graph.source_names import known_as
@@ -51,23 +52,20 @@ class Drawing:
         # what tells for each crossing why it remains; None: nothing is said of it
         reasons: Callable[[], Sequence[str]] | None = None,
     ) -> None:
-        self._chart: Chart | None = None
         self._source = None if plan is None or axes is None else Source(plan.sites)
         self._plan, self._axes, self._reasons = plan, axes, reasons
 
-    @property
+    @cached_property
     def chart(self) -> Chart:
         """Operators, the layout of every value, Transposes and regions, before and after."""
-        if self._chart is None:
-            from relayout.reports.chart import Chart, Side, drawn
+        from relayout.reports.chart import Chart, Side, drawn
 
-            plan, axes, source, reasons = self._plan, self._axes, self._source, self._reasons
-            if plan is None or axes is None or source is None:
-                self._chart = Chart((), (), Side((), (), ()), Side((), (), ()))
-            else:
-                self._chart = drawn(plan, source, axes, reasons() if reasons else [""] * len(plan.crossings))
-            self._plan = self._axes = self._source = self._reasons = None  # as large as the model
-        return self._chart
+        plan, axes, source, reasons = self._plan, self._axes, self._source, self._reasons
+        if plan is None or axes is None or source is None:
+            return Chart((), (), Side((), (), ()), Side((), (), ()))
+        chart = drawn(plan, source, axes, reasons() if reasons else [""] * len(plan.crossings))
+        self._plan = self._axes = self._source = self._reasons = None  # as large as the model
+        return chart
 
     def names(self) -> list[str]:
         """Return the names of the source: of its tensors, and of its operators with their types (`Conv NAME`)."""

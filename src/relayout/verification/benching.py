@@ -15,7 +15,7 @@ from relayout.light_dataclass import dataclass
 from relayout.progress import say
 from relayout.terminal import count_of
 from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
-from relayout.verification.runtimes import FailedError, Held, asked
+from relayout.verification.runtimes import FailedError, Held
 from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, RunnableModel, open_side
 
 PACKAGES = {ONNX_RUNTIME: "onnxruntime", "LiteRT": "ai_edge_litert", "TensorFlow": "tensorflow.lite.python"}
@@ -122,7 +122,6 @@ class _Model:
         sizes: dict[str, int],
     ) -> None:
         self.path = path
-        self._held = Held()
         with open_side(path) as side:
             name, version = side.runtime
             self.runtime = f"{name} {version}"
@@ -133,7 +132,8 @@ class _Model:
             for extents in EXTENTS_TRIED:
                 drawn = _drawn(side, feeds, np.random.default_rng(seed), dict(sizes), extents)
                 try:
-                    self._ask("prepared", PACKAGES[name], side.loaded, threads, drawn)
+                    self._held = Held("prepared", PACKAGES[name], side.loaded, threads, drawn)
+                    self._held.open()
                     break
                 except FailedError as error:
                     failed = error
@@ -143,7 +143,6 @@ class _Model:
                 raise ReadError(f"{name} cannot run it: {failed}", where=str(path))
             for value in side.inputs:
                 sizes.update(zip(value.symbols, drawn[value.name].shape, strict=False))
-        self._held.now_there()
 
     def time(self) -> float:
         """Return the seconds of a run, the mean of a turn.
@@ -152,13 +151,10 @@ class _Model:
             ReadError: the runtime fails.
         """
         try:
-            seconds: float = self._ask("timed", TURN)
+            seconds: float = self._held.ask("timed", TURN)
         except FailedError as error:
             raise ReadError(f"its runtime fails: {error}", where=str(self.path)) from None
         return seconds
-
-    def _ask(self, kind: str, *given: Any) -> Any:
-        return asked(kind, self._held.number, *given)
 
 
 EXTENTS_TRIED = ((1, 1, 1), *EXTENTS)

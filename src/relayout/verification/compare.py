@@ -166,16 +166,17 @@ def top1_agreement(a: Array, b: Array) -> tuple[int, int] | None:
     return int(np.sum(best == b.max(1))), len(a)
 
 
-def wider(a: Difference | None, b: Difference) -> Difference:
-    """Both differences at their worst."""
-    if a is None:
-        return b
+def wider(*differences: Difference | None) -> Difference | None:
+    """Return several differences at their worst, without those that are not known; None where none is."""
+    known = [each for each in differences if each is not None]
+    if len(known) < 2:
+        return known[0] if known else None
     return Difference(
-        max(a.max_abs, b.max_abs),
-        max(a.max_rel, b.max_rel),
-        max(a.share, b.share),
-        a.finite and b.finite,
-        max(a.rounding, b.rounding),
+        max(each.max_abs for each in known),
+        max(each.max_rel for each in known),
+        max(each.share for each in known),
+        all(each.finite for each in known),
+        max(each.rounding for each in known),
     )
 
 
@@ -242,9 +243,8 @@ class Spread:
 
     def of(self, values: Mapping[str, Array], feeds: Feeds) -> dict[str, Difference]:
         """The spread of each of these values, which the source gave for these feeds."""
-        found: dict[str, Difference] = {}
         if not values:
-            return found
+            return {}
         if self._runners is None:
             moved = self._side.runner(self._interiors, moved=self._steps_off)
             self._runners = self._side.runner(self._interiors, reference=True), moved
@@ -253,6 +253,7 @@ class Spread:
             self._feeds = feeds
             self._moved = [self._move(feeds, seed) for seed in range(DISTURBANCES)]
         other_kernels, plain = self._runners
+        apart: dict[str, list[Difference]] = {}
         for others in (
             other_kernels.run(feeds, list(values)),
             *(plain.run(moved, list(values)) for moved in self._moved),
@@ -260,8 +261,8 @@ class Spread:
         ):
             for name, other in others.items():
                 if other.shape == values[name].shape:
-                    found[name] = wider(found.get(name), difference(values[name], other))
-        return found
+                    apart.setdefault(name, []).append(difference(values[name], other))
+        return {name: most for name, each in apart.items() if (most := wider(*each)) is not None}
 
     def _on_moved_operands(self, names: Sequence[str], feeds: Feeds) -> Iterator[Feeds]:
         """Yield what the source makes of its first hybrid operands moved by a rounding, where no input is real."""

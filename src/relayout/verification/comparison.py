@@ -40,12 +40,13 @@ BY_PARTS_ALONE = (
 )
 
 
-class Piece(NamedTuple):
-    """Values of both models in one run."""
+class RunValues(NamedTuple):
+    """Values of both models in one run of the second."""
 
     pairs: Sequence[Pair]
     is_output: bool  # whether they are outputs of the graph
-    feeds: Feeds  # what the source was fed
+    # what the source was fed in each of its runs, and its values then: several, where the second has a larger batch
+    runs: Sequence[tuple[Feeds, Feeds]]
     carried: Feeds  # what the second model was fed
     first: Feeds  # the source's values, by its names
     second: Feeds  # the second model's, by its names
@@ -158,39 +159,36 @@ class Comparison:
             if v.name in feeds
         )
 
-    def pieces(self, given: Feeds, rng: np.random.Generator, signed: bool) -> Iterator[Piece]:
+    def pieces(self, given: Feeds, rng: np.random.Generator, signed: bool) -> Iterator[RunValues]:
         """Yield what both models make of one input: the outputs, then inner values, as many as fit into memory."""
         self._advance(0)
         start = monotonic()
-        feeds, first = self._fed(given, rng, signed)
+        feeds, first = self.run_source(given, rng, signed)
         self._learn(self.left, feeds)
-        if self._ends:
-            # All of one run: what the part is fed, and what the source made of it.
-            first = {**first, **self._seen.run(feeds, [*self._ends, *first])}
         carried = self._carry(feeds, first)
         self._learn(self.right, carried)
         self.fed = self.described(feeds, given)
         second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
         self.seconds = monotonic() - start
         self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
-        yield Piece(self.outputs, True, feeds, carried, first, second)
+        yield RunValues(self.outputs, True, [(feeds, first)], carried, first, second)
         for part in batches(self.interiors):
             mine = self._inner[0].run(feeds, [pair.left.name for pair in part])
             theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
-            yield Piece(part, False, feeds, carried, mine, theirs)
+            yield RunValues(part, False, [(feeds, mine)], carried, mine, theirs)
 
     def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> None:
         """One input through both models."""
         rows: list[Row] = []
         for piece in self.pieces(given, rng, signed):
-            compared = self._compare(piece)
+            compared = self.compare(piece)
             if piece.is_output:
                 compared = self._beside_other_kernels(piece, compared)
                 for value in self.missing:
                     missing = Pair(value, ModelValue("", None, None))
                     self.add(_row(missing, True, piece.first.get(value.name), Verdict.MISSING))
             rows += compared
-        for row in self._judge_again(rows, piece.feeds):
+        for row in self._judge_again(rows, piece.runs[0][0]):
             self.add(row)
 
     def _carry(self, feeds: Feeds, first: Mapping[str, Array]) -> dict[str, Array]:
@@ -242,7 +240,7 @@ class Comparison:
         scale = found.max_abs / found.max_rel if found.max_rel not in (0.0, float("inf")) else 0.0
         return found.max_abs > FAR * (tolerance.atol + max(tolerance.rtol, 2 * tolerance.rounding) * scale)
 
-    def _beside_other_kernels(self, piece: Piece, rows: list[Row]) -> list[Row]:
+    def _beside_other_kernels(self, piece: RunValues, rows: list[Row]) -> list[Row]:
         """Return the rows of outputs with how far LiteRT's default and reference kernels are apart in the result.
 
         A delegate that computes several operators together wrongly shows in this alone.
@@ -256,7 +254,7 @@ class Comparison:
         except RelayoutError as error:
             self.notes.append(f"the result does not run with reference kernels: {error}")
             return rows
-        again = self._compare(piece._replace(second=theirs))
+        again = self.compare(piece._replace(second=theirs))
         by_name = {row.source: row for row in again}
         return [self._with_kernels(row, by_name.get(row.source)) for row in rows]
 
@@ -276,30 +274,16 @@ class Comparison:
         return replace(row, kernels=other.difference)
 
     def run_source(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
-        """Return what the source was fed, some of it given, its outputs, and the values in which the result ends."""
+        """Return what the source was fed, some of it given, its outputs, and the values in which a part of it ends."""
         feeds, outputs = self._fed(given, rng, signed)
-        inner = self._seen.run(feeds, self._ends) if self._ends else {}
-        return feeds, {**outputs, **inner}
+        if self._ends:
+            # All of one run: what the part is fed, and what the source made of it.
+            outputs |= self._seen.run(feeds, [*self._ends, *outputs])
+        return feeds, outputs
 
     def run_opened(self, feeds: Feeds) -> dict[str, Array]:
         """Return the outputs of the second model."""
         return self._plain[1].run(feeds, [pair.right.name for pair in self.outputs])
-
-    def judged(self, pair: Pair, left: Array, right: Array | None) -> Row:
-        """Return what is found of two outputs, without regard to any spread."""
-        row = self._row(pair, left, right, output=True)
-        assert row is not None
-        return row
-
-    def judged_by_spread(self, pair: Pair, row: Row, runs: Sequence[tuple[Feeds, Feeds]]) -> Row:
-        """Return the row judged by how far the source is from itself in any of several runs: feeds and results."""
-        if row.difference is None:
-            return row
-        name, spread = pair.left.name, None
-        for feeds, given in runs:
-            found = self._spread.of({name: given[name]}, feeds).get(name)
-            spread = wider(spread, found) if found is not None else spread
-        return replace(row, verdict=judge(row.difference, row.kind, self.tolerance, spread), spread=spread)
 
     def _permuted(self, pair: Pair, first: Feeds, second: Feeds) -> Pair:
         """An output that does not fit: in the layouts of an input that a user named, or as it is, with advice."""
@@ -322,11 +306,10 @@ class Comparison:
 
     def values(self, given: Feeds, seed: int, run: int) -> dict[str, Array]:
         """The source's inputs, outputs and interior values in one run, by name."""
-        feeds, first = self._fed(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        feeds, first = self.run_source(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
         self._learn(self.left, feeds)
-        ends = self._seen.run(feeds, self._ends) if self._ends else {}
         inner = self._inner[0].run(feeds, [pair.left.name for pair in self.interiors]) if self.interiors else {}
-        return {**feeds, **first, **ends, **inner}
+        return {**feeds, **first, **inner}
 
     def _fed(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
         """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for others."""
@@ -409,11 +392,10 @@ class Comparison:
         self.notes.append(f"both were run without optimizations, with which the source does not run: {failed}")
         return found
 
-    def _compare(self, piece: Piece) -> list[Row]:
-        """Return a row for each pair of a piece, judged as a whole."""
+    def compare(self, piece: RunValues) -> list[Row]:
+        """Return a row for each pair of a piece, judged as a whole: by how far the source is from itself in any run."""
         rows: list[Row] = []
         far: dict[int, Row] = {}
-        sources: dict[str, Array] = {}
         for pair in piece.pairs:
             self._advance(1)
             row = self._row(pair, piece.first.get(pair.left.name), piece.second.get(pair.right.name), piece.is_output)
@@ -421,12 +403,13 @@ class Comparison:
                 continue
             if row.verdict is Verdict.DIFFERS and not self._is_drawn(row.source):
                 far[len(rows)] = row
-                sources[row.source] = piece.first[row.source]
             rows.append(row)
-        spreads = self._spread.of(sources, piece.feeds)
+        spreads = [
+            self._spread.of({row.source: made[row.source] for row in far.values()}, feeds) for feeds, made in piece.runs
+        ]
         for place, row in far.items():
             if row.difference is not None:
-                spread = spreads.get(row.source)
+                spread = wider(*(each.get(row.source) for each in spreads))
                 verdict = judge(row.difference, row.kind, self.tolerance, spread)
                 rows[place] = replace(row, verdict=verdict, spread=spread)
         return rows

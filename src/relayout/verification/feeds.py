@@ -15,7 +15,7 @@ from numpy.lib.format import MAGIC_PREFIX
 
 from relayout.errors import ReadError, RelayoutError, nearest
 from relayout.formats.stored import open_stored
-from relayout.verification.pairs import Pair
+from relayout.verification.pairs import Pair, fits_shape
 from relayout.verification.side import Array, Feeds, ModelValue, Places, RunnableModel
 
 BATCH = 2  # size of a dynamic first dimension
@@ -232,11 +232,7 @@ def _fitted(array: Array, value: ModelValue, name: str) -> Array:
         if not np.can_cast(array.dtype, value.dtype, "same_kind"):
             raise RelayoutError(f"input '{name}' is {value.dtype}, and the array given for it is {array.dtype}")
         array = array.astype(value.dtype)
-    fits = value.shape is None or (
-        len(value.shape) == array.ndim
-        and all(extent in (None, size) for extent, size in zip(value.shape, array.shape, strict=True))
-    )
-    if not fits:
+    if not fits_shape(array.shape, value.shape):
         want = ["?" if extent is None else extent for extent in value.shape or ()]
         raise RelayoutError(f"input '{name}' has the shape {want}, and the array given for it {list(array.shape)}")
     return np.asarray(array, order="C")

@@ -32,6 +32,7 @@ from relayout.infer.stored_orders import placed
 from relayout.layout import Extent
 from relayout.light_dataclass import dataclass
 from relayout.rules import Rule, outputs_of, registry
+from relayout.verification.ort_runtime import Session
 
 Array = NDArray[Any]
 Runner = Callable[[onnx.ModelProto, Mapping[str, Array]], list[Array]]
@@ -419,10 +420,4 @@ def _fault(tried: Tried) -> str:
 
 def _with_runtime(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
     """Run a model in ONNX Runtime, with no optimization of its own."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, ["CPUExecutionProvider"])
-    return [np.asarray(array) for array in session.run(None, dict(feed))]
+    return list(map(np.asarray, Session(model.SerializeToString(), optimized=False).run(None, feed)))

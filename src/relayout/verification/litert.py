@@ -6,13 +6,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from relayout.errors import RelayoutError
-from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
@@ -22,13 +20,11 @@ from relayout.verification.feeds import SAMPLE_RATE
 from relayout.verification.side import (
     Array,
     BatchBlocks,
-    DeclaredPart,
     Feeds,
     ModelValue,
     OnDemandRunner,
     Precision,
     RunError,
-    RunnableModel,
     Runner,
     Source,
     precision_of_types,
@@ -128,46 +124,34 @@ PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 """Operators that keep all elements in their order, and add none but 0: as an operand is rounded, so is theirs."""
 
 
-class FileSide(RunnableModel):
-    """A .tflite model, from a path or its bytes."""
-
-    def _open(self, source: Source, provenance: Provenance) -> None:
-        self.file, self.provenance = litert_runtime.LiteRTFile(source), provenance
-        self.label, self.notes, self.loaded = self.file.label, self.file.notes, self.file.loaded
-        self.batch, self.steps_off, self.signature = provenance.batch, provenance.steps_off, provenance.signature
-        part = provenance.part
-        self.part = None if part is None else DeclaredPart(tuple(part["outputs"]))
-
-    @cached_property
-    def runtime(self) -> tuple[str, str]:
-        """LiteRT and its version, or TensorFlow, whose interpreter it is."""
-        return self.file.runtime
-
-
-class LiteRTSide(FileSide):
+class LiteRTSide(litert_runtime.LiteRTFile):
     """The first subgraph of a .tflite model."""
 
     def __init__(self, source: Source) -> None:
-        self._open(source, _provenance(source))
+        super().__init__(source, _provenance)
         self._fed: dict[str, tuple[int | None, ...]] = {}
-        interpreter = self.file.sized()
+        interpreter = self.sized()
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
         self._operators = [o for o in interpreter._get_ops_details() if o["op_name"] != "DELEGATE"]
         self._aliases = self._signature_names(interpreter)
         self._titles = Counter(chain.from_iterable(self._aliases.values()))
         self._counts = Counter(d["name"] for d in self._details.values())
-        made = {int(t): (order, o) for order, o in enumerate(self._operators) for t in o["outputs"] if t >= 0}
+        self._producers = {
+            int(t): (order, o) for order, o in enumerate(self._operators) for t in o["outputs"] if t >= 0
+        }
+        """Tensor -> place of its operator, and that."""
         outputs = [int(d["index"]) for d in interpreter.get_output_details()]
         self.indices: dict[str, int] = {}
         self._inputs = [int(d["index"]) for d in interpreter.get_input_details()]
         self.initial: Feeds = {}
-        self.inputs = [self._value(index, made) for index in self._inputs]
+        self.inputs = [self._value(index) for index in self._inputs]
         self.initial = dict(self._initial_states())
-        self.outputs = [self._value(index, made) for index in outputs]
-        hidden = {*outputs, *self._folded(made)}
+        self.outputs = [self._value(index) for index in outputs]
+        hidden = {*outputs, *self._folded()}
         hidden |= {index for index, details in self._details.items() if details["dtype"] is np.object_}  # lists
-        self.interiors = [self._value(index, made) for index in made if index not in hidden and index in self._details]
-        self.levels = self._levels(made, interpreter)
+        shown = [index for index in self._producers if index not in hidden and index in self._details]
+        self.interiors = [self._value(index) for index in shown]
+        self.levels = self._levels(interpreter)
         self.rounds = self.levels > 0 or self._quantized
 
     def _initial_states(self) -> Iterator[tuple[str, Array]]:
@@ -188,7 +172,6 @@ class LiteRTSide(FileSide):
         each batch is a row, too.
         """
         names = {index: name for name, index in self.indices.items()}
-        made = {int(t): o for o in self._operators for t in o["outputs"]}
         found: dict[str, dict[int | BatchBlocks, None]] = {}
         for operator in filter(self._is_hybrid, self._operators):
             again = operator["outputs"] if operator["op_name"].endswith(("LSTM", "RNN")) else ()
@@ -197,10 +180,10 @@ class LiteRTSide(FileSide):
                 rows: dict[int | BatchBlocks, None] = dict.fromkeys(filter(None, [self._row(operator, shape)]))
                 while index in names and rows and self._details[index]["dtype"] is np.float32:
                     found.setdefault(names[index], {}).update(rows)
-                    maker = made.get(index)
-                    if maker and maker["op_name"] == TO_BATCHES and (blocks := self._blocks(maker)) is not None:
+                    _, maker = self._producers.get(index, (-1, {"op_name": ""}))
+                    if maker["op_name"] == TO_BATCHES and (blocks := self._blocks(maker)) is not None:
                         rows[blocks] = None
-                    elif not maker or maker["op_name"] not in PASSING:
+                    elif maker["op_name"] not in PASSING:
                         break
                     index = int(maker["inputs"][0])
         return {name: tuple(lengths) for name, lengths in found.items()}
@@ -208,7 +191,7 @@ class LiteRTSide(FileSide):
     def _blocks(self, operator: Mapping[str, Any]) -> BatchBlocks | None:
         """Return the blocks of a SPACE_TO_BATCH_ND; None where they are computed."""
         try:
-            block = self._model.subgraphs[0].tensors[int(operator["inputs"][1])].content
+            block = self.model.subgraphs[0].tensors[int(operator["inputs"][1])].content
         except RelayoutError:  # the reader is stricter than the runtime
             return None
         return BatchBlocks(tuple(block.view(np.int32).tolist())) if block.size else None
@@ -219,7 +202,7 @@ class LiteRTSide(FileSide):
         if any(map(litert_runtime.is_quantized, self._details.values())):
             return True
         try:
-            bodies = self._model.subgraphs[1:]
+            bodies = self.model.subgraphs[1:]
             # Computed ones: weights alone are those of hybrid operators, which the levels tell.
             tensors = [graph.tensors[t] for graph in bodies for each in graph.operators for t in each.outputs]
         except RelayoutError:  # the reader is stricter than the runtime
@@ -236,8 +219,8 @@ class LiteRTSide(FileSide):
     @cached_property
     def rounding(self) -> float:
         """What the narrowest floats that it computes are rounded by; float16 of stored weights does not count."""
-        computed = {int(t) for operator in self._operators for t in operator["outputs"] if int(t) in self._details}
-        return max((SPACING.get(np.dtype(self._details[t]["dtype"]).name, 0.0) for t in computed), default=0.0)
+        computed = (np.dtype(self._details[t]["dtype"]).name for t in self._producers if t in self._details)
+        return max((SPACING.get(name, 0.0) for name in computed), default=0.0)
 
     has_other_kernels = True
 
@@ -246,21 +229,20 @@ class LiteRTSide(FileSide):
         """Operators that give floats, but for DEQUANTIZE; where no activation is quantized, those of float weights."""
         if self.precision is not Precision.QUANTIZED:
             return {}
-        computed = {int(index) for operator in self._operators for index in operator["outputs"]}
         has_activations = any(
-            index in computed and litert_runtime.is_quantized(d) for index, d in self._details.items()
+            index in self._producers and litert_runtime.is_quantized(d) for index, d in self._details.items()
         )
         names: dict[str, list[str]] = {}
         for operator in self._operators:
             made = [self._details[int(t)] for t in operator["outputs"] if int(t) in self._details]
             gives_floats = operator["op_name"] != "DEQUANTIZE" and any(d["dtype"] is np.float32 for d in made)
-            if gives_floats and (has_activations or self._float_weights(operator, computed) >= MANY_WEIGHTS):
+            if gives_floats and (has_activations or self._float_weights(operator) >= MANY_WEIGHTS):
                 names.setdefault(operator["op_name"], []).append(str(made[0]["name"]))
         return {operator: tuple(each) for operator, each in names.items()}
 
-    def _float_weights(self, operator: dict[str, Any], computed: set[int]) -> int:
+    def _float_weights(self, operator: dict[str, Any]) -> int:
         """How many elements the largest constant of floats has that an operator reads."""
-        constants = {int(t) for t in operator["inputs"] if int(t) in self._details} - computed - set(self._inputs)
+        constants = {int(t) for t in operator["inputs"] if int(t) in self._details} - {*self._producers, *self._inputs}
         floats = [self._details[t]["shape"] for t in constants if self._details[t]["dtype"] is np.float32]
         return max((math.prod(map(int, shape)) for shape in floats), default=0)
 
@@ -282,14 +264,13 @@ class LiteRTSide(FileSide):
         """How many steps of its result one step of the operand has at most, where integers get another scale; 0 where
         none do. Integers that are fed have one at most: they are rounded once.
         """
-        computed = {int(index) for operator in self._operators for index in operator["outputs"]}
         ratios = [0.0]
         for operator in (each for each in self._operators if each["op_name"] == "QUANTIZE"):
             index = int(operator["inputs"][0])
             ends = [self._details[index], self._details[int(operator["outputs"][0])]]
             if all(map(litert_runtime.is_quantized, ends)):
                 before, behind = (float(each["quantization_parameters"]["scales"][0]) for each in ends)
-                ratios.append(min(before / behind, math.inf if index in computed else 1.0))
+                ratios.append(min(before / behind, math.inf if index in self._producers else 1.0))
         return max(ratios)
 
     @property
@@ -316,30 +297,26 @@ class LiteRTSide(FileSide):
 
     def _part(self, shown: Sequence[str], given: Sequence[str], *, reference: bool = False) -> "ForcedLiteRT":
         """A file of the operators that make some tensors of others, and of the inputs."""
-        part = cut(self._model, [self.indices[name] for name in shown], {self.indices[name] for name in given})
+        part = cut(self.model, [self.indices[name] for name in shown], {self.indices[name] for name in given})
         return ForcedLiteRT(self, to_bytes(part.model), part, given, reference=reference)
-
-    @cached_property
-    def _model(self) -> Model:
-        return load(self.file.content if isinstance(self.file.content, bytes) else Path(self.file.content))
 
     def before(self, name: str) -> set[str]:
         """The names of all values that a value is made of, itself among them."""
-        made = {int(tensor): operator for operator in self._operators for tensor in operator["outputs"]}
         found: set[int] = set()
         ahead = [self.indices[name]]
         while ahead:
             index = ahead.pop()
             if index not in found:
                 found.add(index)
-                ahead += [int(tensor) for tensor in made[index]["inputs"] if tensor >= 0] if index in made else []
+                _, operator = self._producers.get(index, (-1, {"inputs": ()}))
+                ahead += [int(tensor) for tensor in operator["inputs"] if tensor >= 0]
         return {name for name, index in self.indices.items() if index in found}
 
     def learn(self, feeds: Feeds) -> None:
         """Let an interpreter prepare what is fed, and tell all shapes."""
         if all(value.shape is not None and None not in value.shape for value in self.interiors):
             return
-        interpreter = self.file.interpreter(litert_runtime.OPTIMIZED)
+        interpreter = self.interpreter(litert_runtime.OPTIMIZED)
         try:
             for name, array in feeds.items():
                 interpreter.resize_tensor_input(self.indices[name], array.shape)
@@ -380,37 +357,33 @@ class LiteRTSide(FileSide):
                     found[int(index)] = (*found.get(int(index), ()), str(name))
         return found
 
-    def _folded(self, made: dict[int, tuple[int, dict[str, Any]]]) -> set[int]:
+    def _folded(self) -> set[int]:
         """What is made of constants alone, such as dequantized weights: delegates fold it and never write it."""
-        known = set(self._details) - set(made) - set(self._inputs)
+        known = set(self._details) - {*self._producers, *self._inputs}
         for operator in self._operators:
             if all(int(t) in known for t in operator["inputs"] if t >= 0):
                 known.update(map(int, operator["outputs"]))
         return known
 
-    def _value(self, index: int, made: dict[int, tuple[int, dict[str, Any]]]) -> ModelValue:
+    def _value(self, index: int) -> ModelValue:
         details, dtype = self._details[index], np.dtype(self._details[index]["dtype"])
-        order, operator = made.get(index, (-1, {"op_name": "", "index": -1}))
-        static = tuple(map(int, details["shape"]))
-        signature = tuple(map(int, details["shape_signature"])) or static
+        order, operator = self._producers.get(index, (-1, {"op_name": "", "index": -1}))
+        stated = litert_runtime.value_arguments(details)
         before = self._details[int(operator["inputs"][0])] if operator["op_name"] == "DEQUANTIZE" else None
         holding = self.provenance.tensors.get(str(details["name"]), Holding())
         value = ModelValue(
             name=self._called(index),
             dtype=np.dtype(np.object_) if dtype.kind == "S" else dtype,  # texts
-            shape=tuple(None if extent < 0 else extent for extent in signature),
             aliases=(*self._aliases.get(index, ()), *holding.names),
             held=holding.holds,
             operator=operator["op_name"],
             node=str(operator["index"]) if operator["op_name"] else "",
             order=order,
-            quantized=litert_runtime.is_quantized(details),
-            **litert_runtime.quantization_arguments(details),
+            **stated,
             bound=self._bounds.get(index),
             likely=SAMPLE_RATE if index in self._rates else None,
-            normalization=self.provenance.normalization(str(details["name"]), signature),
-            fallback=static,
-            step=0.0 if before is None else max(litert_runtime.quantization_arguments(before)["scale"], default=0.0),
+            normalization=self.provenance.normalization(str(details["name"]), stated["shape"]),
+            step=0.0 if before is None else max(litert_runtime.scales_of(before), default=0.0),
             limits=None if before is None else litert_runtime.limits_of(before),
             operands=tuple(self._called(int(t)) for t in operator.get("inputs", ()) if int(t) in self._details),
             title=self._title(index),
@@ -447,7 +420,7 @@ class LiteRTSide(FileSide):
         readers = ((operator["inputs"], RATES.get(operator["op_name"])) for operator in self._operators)
         return {int(read[place]) for read, place in readers if place is not None and len(read) > place}
 
-    def _levels(self, made: Iterable[int], interpreter: Any) -> int:
+    def _levels(self, interpreter: Any) -> int:
         """A hybrid operator rounds its operand to 8 bits at run time; 16-bit ones round by multipliers of 15 bits.
 
         The interpreter does not tell the operators of a body: there, quantized weights count as those of a hybrid one.
@@ -457,7 +430,7 @@ class LiteRTSide(FileSide):
             map(litert_runtime.is_quantized, bodies)
         ):
             return 255
-        results = (self._details[index] for index in made if index in self._details)
+        results = (self._details[index] for index in self._producers if index in self._details)
         return 65535 if any(d["dtype"] is np.int16 and litert_runtime.is_quantized(d) for d in results) else 0
 
     def _is_hybrid(self, operator: dict[str, Any]) -> bool:
@@ -504,9 +477,9 @@ class ForcedLiteRT:
         return {name: found[self.shown[name]] for name in names if self.shown[name] in found}
 
 
-def _provenance(source: Source) -> Provenance:
+def _provenance(file: litert_runtime.LiteRTFile) -> Provenance:
     """Return what a file says of the model that it was made of; nothing of a damaged one."""
     try:
-        return load_provenance(load(source if isinstance(source, bytes) else Path(str(source))))
+        return load_provenance(file.model)
     except RelayoutError:
         return Provenance()

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,20 @@ from relayout.errors import WITH_RUNTIMES, MissingRuntimeError, ReadError, Relay
 from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.model import Model
+from relayout.formats.tflite.provenance import Provenance
 from relayout.verification.feeds import EXTENTS, of_rank
 from relayout.verification.runtimes import FailedError, Held, asked, survives
-from relayout.verification.side import Array, Feeds, RunError, Source, is_spelt, one_line
+from relayout.verification.side import (
+    Array,
+    DeclaredPart,
+    Feeds,
+    RunError,
+    RunnableModel,
+    Source,
+    is_spelt,
+    one_line,
+)
 
 if TYPE_CHECKING:
     from relayout.verification.litert import LiteRTSide
@@ -31,11 +43,23 @@ def limits_of(details: dict[str, Any]) -> tuple[float, float] | None:
     return float(scale) * (info.min - int(zero)), float(scale) * (info.max - int(zero))
 
 
-def quantization_arguments(details: dict[str, Any]) -> dict[str, Any]:
-    """Return a tensor's scale and zero point as arguments of `Value`."""
-    found = details["quantization_parameters"]
-    scale, zero = (tuple(found[name].tolist()) for name in ("scales", "zero_points"))
-    return {"scale": scale, "zero": zero, "axis": int(found["quantized_dimension"])}
+def scales_of(details: dict[str, Any]) -> tuple[float, ...]:
+    """Return the scales of a tensor's integers."""
+    return tuple(details["quantization_parameters"]["scales"].tolist())
+
+
+def value_arguments(details: dict[str, Any]) -> dict[str, Any]:
+    """Return the shape, the scale and the zero point of a tensor as arguments of `ModelValue`."""
+    found, static = details["quantization_parameters"], tuple(map(int, details["shape"]))
+    stated = tuple(map(int, details["shape_signature"])) or static
+    return {
+        "shape": tuple(None if extent < 0 else extent for extent in stated),
+        "fallback": static,
+        "quantized": is_quantized(details),
+        "scale": scales_of(details),
+        "zero": tuple(found["zero_points"].tolist()),
+        "axis": int(found["quantized_dimension"]),
+    }
 
 
 def is_quantized(details: dict[str, Any]) -> bool:
@@ -68,70 +92,41 @@ class Interpreter:
     """
 
     def __init__(self, package: str, source: str | bytes, kernels: str, preserve: bool) -> None:
-        self._package, self._kernels = package, kernels
-        self._options = _options(source, preserve)
-        self._held = Held()
-        self._open()
+        self._held = Held("interpreter", package, kernels, _options(source, preserve))
+        _answered(self._held.open)
 
     def __getattr__(self, name: str) -> "_Member":
         if name.startswith("__"):
             raise AttributeError(name)
         return _Member(self, (name,))
 
-    def get_signature_runner(self, key: str) -> "Signature":
-        """A function for a signature."""
-        return Signature(self, key)
+    def get_signature_runner(self, key: str) -> "_Member":
+        """A function for a signature, and its members.
 
-    def ask(self, kind: str, *given: Any) -> Any:
+        Raises:
+            ValueError: there is none of that key.
+        """
+        runner = _Member(self, (("get_signature_runner", key),))
+        runner.get_input_details()
+        return runner
+
+    def ask(self, *question: Any) -> Any:
         """The answer of the child process to a question about the model."""
-        if not self._held.is_there:
-            self._open()
-        return _asked(kind, self._held.number, *given)
-
-    def _open(self) -> None:
-        _asked("interpreter", self._held.number, self._package, self._kernels, self._options)
-        self._held.now_there()
-
-
-class Signature:
-    """A signature of a model.
-
-    Raises:
-        ValueError: there is none of that key.
-    """
-
-    def __init__(self, interpreter: Interpreter, key: str) -> None:
-        self._interpreter, self._key = interpreter, key
-        self._inputs = interpreter.ask("signature", key, "get_input_details", {})
-
-    def get_input_details(self) -> dict[str, dict[str, Any]]:
-        """Name -> what LiteRT says of the input."""
-        found: dict[str, dict[str, Any]] = self._inputs
-        return found
-
-    def get_output_details(self) -> dict[str, dict[str, Any]]:
-        """Name -> what LiteRT says of the output."""
-        found: dict[str, dict[str, Any]] = self._interpreter.ask("signature", self._key, "get_output_details", {})
-        return found
-
-    def __call__(self, **feeds: Any) -> dict[str, Any]:
-        """The outputs, by name."""
-        found: dict[str, Any] = self._interpreter.ask("signature", self._key, "__call__", feeds)
-        return found
+        return _answered(partial(self._held.ask, *question))
 
 
 class _Member:
-    """A method of an interpreter, or of one of its members."""
+    """A method of an interpreter, or of one of its members, or of what a method with its arguments gives."""
 
-    def __init__(self, interpreter: Interpreter, path: tuple[str, ...]) -> None:
+    def __init__(self, interpreter: Interpreter, path: tuple[str | tuple[str, ...], ...]) -> None:
         self._interpreter, self._path = interpreter, path
 
     def __getattr__(self, name: str) -> "_Member":
         return _Member(self._interpreter, (*self._path, name))
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *given: Any, **named: Any) -> Any:
         """Return what the method gives."""
-        return self._interpreter.ask("call", self._path, given)
+        return self._interpreter.ask("call", self._path, given, named)
 
 
 def _options(source: str | bytes, preserve: bool) -> dict[str, Any]:
@@ -139,9 +134,9 @@ def _options(source: str | bytes, preserve: bool) -> dict[str, Any]:
     return {**place, "experimental_preserve_all_tensors": preserve}
 
 
-def _asked(*question: Any) -> Any:
+def _answered(ask: Callable[[], Any]) -> Any:
     try:
-        return asked(*question)
+        return ask()
     except FailedError as error:
         raise RAISED.get(error.kind, RuntimeError)(str(error)) from None
 
@@ -163,24 +158,32 @@ FARTHEST = 1 << 19
 """One scale is so many of another at most where a kernel of LiteRT's that adds makes a multiplier below 1 of them."""
 
 
-class LiteRTFile:
+class LiteRTFile(RunnableModel):
     """A .tflite, from a path or its bytes, and the interpreters that LiteRT makes of it."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, provenance_of: "Callable[[LiteRTFile], Provenance]") -> None:
         self.label = "the given bytes" if isinstance(source, bytes) else str(source)
         self._extents: tuple[int, int, int] | None = None
         self._awaits_feeds = False
         self._tried = {REFERENCE}  # `lives` tries those, with feeds
         self.content: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
-        self._package = TENSORFLOW if _is_left_to_flex(source) else LITERT
+        self.loaded = self.content if isinstance(self.content, bytes) else os.path.abspath(self.content)
+        self._package = TENSORFLOW if _is_left_to_flex(self) else LITERT
         self.notes: list[str] = []
+        self.provenance = provenance = provenance_of(self)
+        self.batch, self.steps_off, self.signature = provenance.batch, provenance.steps_off, provenance.signature
+        self.part = None if provenance.part is None else DeclaredPart(tuple(provenance.part["outputs"]))
 
-    @property
-    def loaded(self) -> str | bytes:
-        """The file that the interpreter loads, as an absolute path, or the model's bytes."""
-        return self.content if isinstance(self.content, bytes) else os.path.abspath(self.content)
+    @cached_property
+    def model(self) -> Model:
+        """The file as it is read here.
 
-    @property
+        Raises:
+            RelayoutError: it is damaged; the runtime may take it nevertheless.
+        """
+        return load(self.content if isinstance(self.content, bytes) else Path(self.content))
+
+    @cached_property
     def runtime(self) -> tuple[str, str]:
         """LiteRT and its version, or TensorFlow, whose interpreter it is."""
         own = self._package == LITERT
@@ -255,7 +258,7 @@ class LiteRTFile:
         self._tried.add(kernels)
         known = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
         bytes_ = (d for d in known if np.dtype(d["dtype"]).itemsize == 1)
-        scales = [scale for d in bytes_ for scale in quantization_arguments(d)["scale"]]
+        scales = [scale for d in bytes_ for scale in scales_of(d)]
         apart = max(scales, default=0) > FARTHEST * min(scales, default=0)
         if (apart or any(d["dtype"] is np.int16 for d in known)) and self._survives(kernels, False) is None:
             raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
@@ -291,13 +294,13 @@ def _given(path: Path) -> str | bytes:
     return file.read(0, file.size)
 
 
-def _is_left_to_flex(source: Source) -> bool:
+def _is_left_to_flex(file: LiteRTFile) -> bool:
     """Tell whether a model has operators of TensorFlow; False of a damaged one, of which the interpreter says more."""
     try:
-        model = load(source if isinstance(source, bytes) else Path(str(source)))
+        subgraphs = file.model.subgraphs
     except RelayoutError:
         return False
-    return any(o.name.startswith("CUSTOM Flex") for subgraph in model.subgraphs for o in subgraph.operators)
+    return any(o.name.startswith("CUSTOM Flex") for subgraph in subgraphs for o in subgraph.operators)
 
 
 def _is_installed(package: str) -> bool:
@@ -326,7 +329,7 @@ class LiteRTRunner:
 
     def __init__(self, model: "LiteRTSide", kernels: str, preserve: bool) -> None:
         self._model, self._kind = model, (kernels, preserve)
-        self._interpreter = model.file.interpreter(*self._kind)
+        self._interpreter = model.interpreter(*self._kind)
         self._fed: Feeds | None = None
         self._ran = self._failed = False  # a delegate that cannot be prepared once cannot be prepared again
 
@@ -335,7 +338,7 @@ class LiteRTRunner:
         if feeds is not self._fed:
             self._fed = None
             if self._ran and (self._model.remembers or self._failed):
-                self._interpreter = self._model.file.interpreter(*self._kind)
+                self._interpreter = self._model.interpreter(*self._kind)
             self._ran = self._failed = True
             self._invoke(feeds)
             self._fed, self._failed = feeds, False
@@ -365,8 +368,8 @@ class LiteRTRunner:
                 interpreter.set_tensor(self._model.indices[name], _bytes(array))
             interpreter.invoke()
         except (ValueError, RuntimeError) as error:
-            self._model.file.require_delegate(error)
-            raise RunError(self._model.file.runtime[0], self._model.file.label, error) from None
+            self._model.require_delegate(error)
+            raise RunError(self._model.runtime[0], self._model.label, error) from None
 
 
 class ReferenceRunner:
@@ -381,7 +384,7 @@ class ReferenceRunner:
         """The tensors of these names that the interpreter kept."""
         if feeds is not self._fed:
             fed = {self._model.indices[name]: array for name, array in feeds.items()}
-            self._kernels = REFERENCE if self._model.file.lives(fed, REFERENCE, self._preserve) else OPTIMIZED
+            self._kernels = REFERENCE if self._model.lives(fed, REFERENCE, self._preserve) else OPTIMIZED
             self._fed = feeds
         if self._kernels not in self._runners:
             self._runners[self._kernels] = LiteRTRunner(self._model, self._kernels, self._preserve)

@@ -2,7 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -54,10 +55,9 @@ class Session:
         # its configuration besides `IN_FULL`, such as `{"session.x64quantprecision": "1"}`
         entries: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._source = source if isinstance(source, bytes) else os.path.abspath(source)  # the process may be elsewhere
-        self._optimized, self._entries = optimized, {**IN_FULL, **entries}
-        self._held = Held()
-        self._open()
+        file = source if isinstance(source, bytes) else os.path.abspath(source)  # the process may be elsewhere
+        self._held = Held("session", file, optimized, {**IN_FULL, **entries})
+        self._inputs, self._outputs = ([End(*end) for end in ends] for ends in _installed(self._held.open))
 
     def get_inputs(self) -> list[End]:
         """The model's inputs."""
@@ -73,15 +73,8 @@ class Session:
         Raises:
             FailedError: ONNX Runtime fails; AbortedError: it ends its process.
         """
-        if not self._held.is_there:
-            self._open()
-        found: list[Any] = asked("run", self._held.number, names, dict(feeds))
+        found: list[Any] = self._held.ask("run", names, dict(feeds))
         return found
-
-    def _open(self) -> None:
-        inputs, outputs = _asked("session", self._held.number, self._source, self._optimized, self._entries)
-        self._inputs, self._outputs = ([End(*end) for end in ends] for ends in (inputs, outputs))
-        self._held.now_there()
 
 
 def runtime_version() -> str:
@@ -90,14 +83,15 @@ def runtime_version() -> str:
     Raises:
         MissingRuntimeError: it is not installed.
     """
-    return str(_asked("version", PACKAGE))
+    return str(_installed(partial(asked, "version", PACKAGE)))
 
 
-def _asked(*question: Any) -> Any:
+def _installed(ask: Callable[[], Any]) -> Any:
+    """Return the answer to a question, for which ONNX Runtime has to be there."""
     if find_spec(PACKAGE) is None:
         raise MissingRuntimeError(NEEDED)
     try:
-        return asked(*question)
+        return ask()
     except FailedError as error:
         if error.kind in ("ImportError", "ModuleNotFoundError"):
             raise MissingRuntimeError(f"{NEEDED} ({error})") from None

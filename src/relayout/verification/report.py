@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from relayout.verification.quantization import QuantizationLoss
 
 
+DIFFERENCES = ("difference", "spread", "alone", "kernels")  # fields of a row that say how far arrays are apart
 OTHER_NAMES_OF_OK = ("passed", "success", "agrees")  # names that people try for `VerifyReport.ok`
 
 
@@ -75,22 +76,10 @@ class Row:
     def worst(self, other: Row) -> Row:
         """The row for two runs, this and another."""
         worse = max(self, other, key=lambda row: (row.verdict.rank, row.excess))
-        found, spread = worse.difference, worse.spread
-        for row in (self, other):
-            found = wider(found, row.difference) if row.difference else found
-            spread = wider(spread, row.spread) if row.spread else spread
-        alone = self.alone if other.alone is None else wider(self.alone, other.alone)
-        kernels = self.kernels if other.kernels is None else wider(self.kernels, other.kernels)
+        differences: dict[str, Any] = {name: wider(getattr(self, name), getattr(other, name)) for name in DIFFERENCES}
         agreements = [row.agreement for row in (self, other) if row.agreement is not None]
-        return replace(
-            worse,
-            difference=found,
-            spread=spread,
-            alone=alone,
-            kernels=kernels,
-            agreement=min(agreements, default=None),
-            is_fault=self.is_fault or other.is_fault,
-        )
+        is_fault = self.is_fault or other.is_fault
+        return replace(worse, **differences, agreement=min(agreements, default=None), is_fault=is_fault)
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -100,10 +89,7 @@ class Row:
             "verdict": self.verdict.word,
             "reason": self.verdict.value,
             "shape": list(self.shape),
-            "difference": _plain(self.difference),
-            "spread": _plain(self.spread),
-            "alone": _plain(self.alone),
-            "kernels": _plain(self.kernels),
+            **{name: _plain(getattr(self, name)) for name in DIFFERENCES},
             "lsb": self.lsb,
         }
 

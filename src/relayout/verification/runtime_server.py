@@ -84,16 +84,12 @@ def _feed(interpreter: Any, feeds: Mapping[Any, Any], key: str) -> None:
         interpreter.set_tensor(places[name]["index"], array)
 
 
-def _call(number: int, path: tuple[str, ...], given: tuple[Any, ...]) -> Any:
+def _call(number: int, path: tuple[Any, ...], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Call a member of a model: a name leads to a member, a name with arguments to what that one gives."""
     found = MODELS[number]
-    for name in path:
-        found = getattr(found, name)
-    return found(*given)
-
-
-def _signature(number: int, key: str, method: str, feeds: dict[str, Any]) -> Any:
-    runner = MODELS[number].get_signature_runner(key)
-    return getattr(runner, method)(**feeds)
+    for step in path:
+        found = getattr(found, step) if isinstance(step, str) else getattr(found, step[0])(*step[1:])
+    return found(*given, **named)
 
 
 def _prepared(number: int, runtime: str, source: str | bytes, threads: int, feeds: dict[str, Any]) -> None:
@@ -130,7 +126,6 @@ ASKED: Mapping[str, Callable[..., Any]] = {
     "interpreter": _interpreter,
     "attempt": _attempt,
     "call": _call,
-    "signature": _signature,
     "prepared": _prepared,
     "timed": _timed,
 }

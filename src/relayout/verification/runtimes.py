@@ -33,23 +33,30 @@ class AbortedError(FailedError):
 
 
 class Held:
-    """A model that the child process has; the process may have ended over another one."""
+    """A model that the child process has; a process that starts after the death of one gets it again."""
 
-    def __init__(self) -> None:
-        self.number = next(_NUMBERS)
+    def __init__(
+        self,
+        kind: str,  # the question by which the process gets it
+        *given: Any,  # what that is given behind the model's number
+    ) -> None:
+        self._number, self._kind, self._given = next(_NUMBERS), kind, given
         self._child = -1
 
-    @property
-    def is_there(self) -> bool:
-        """True if the child process is the one that got the model."""
-        return self._child == _child()
-
-    def now_there(self) -> None:
-        """Note that the child process has the model."""
+    def open(self) -> Any:
+        """Give the process the model, and return its answer; errors as of `asked`."""
+        answer = asked(self._kind, self._number, *self._given)
         self._child = _child()
+        return answer
+
+    def ask(self, kind: str, *given: Any) -> Any:
+        """Return the answer to a question about the model; errors as of `asked`."""
+        if self._child != _child():
+            self.open()
+        return asked(kind, self._number, *given)
 
     def __del__(self) -> None:
-        _CLOSED.append(self.number)  # that is told with the next question: this may be in the middle of one
+        _CLOSED.append(self._number)  # that is told with the next question: this may be in the middle of one
 
 
 def prepare() -> None:

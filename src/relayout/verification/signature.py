@@ -14,8 +14,8 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.writer import to_bytes
 from relayout.formats.tflite.importing.importer import cut
 from relayout.formats.tflite.provenance import Provenance
-from relayout.verification.litert import FileSide, LiteRTSide
-from relayout.verification.litert_runtime import DEFAULT, OPTIMIZED, is_quantized, quantization_arguments
+from relayout.verification.litert import LiteRTSide
+from relayout.verification.litert_runtime import DEFAULT, OPTIMIZED, LiteRTFile, is_quantized, value_arguments
 from relayout.verification.side import (
     Array,
     DeclaredPart,
@@ -29,7 +29,7 @@ from relayout.verification.side import (
 )
 
 
-class SignatureSide(FileSide):
+class SignatureSide(LiteRTFile):
     """A .tflite model, from a path or its bytes, run by one of its signatures.
 
     Raises:
@@ -37,9 +37,9 @@ class SignatureSide(FileSide):
     """
 
     def __init__(self, source: Source, signature: str) -> None:
-        self._open(source, Provenance())
+        super().__init__(source, lambda _: Provenance())
         self._signature = signature
-        whole = self.file.interpreter(OPTIMIZED)
+        whole = self.interpreter(OPTIMIZED)
         called = self.called(whole)
         self.interiors, self.initial = [], {}
         self.inputs = self._ends(called.get_input_details())
@@ -77,21 +77,12 @@ class SignatureSide(FileSide):
         tensors = {int(each["index"]): each for each in details.values()}
         for name, each in details.items():
             names.setdefault(int(each["index"]), []).append(name)
-        return [_value(tensors[index], called) for index, called in names.items()]
+        return [_value(tensors[index], *called) for index, called in names.items()]
 
 
-def _value(details: dict[str, Any], names: Sequence[str]) -> ModelValue:
-    static = tuple(map(int, details["shape"]))
-    stated = tuple(map(int, details["shape_signature"])) or static
-    return ModelValue(
-        name=names[0],
-        dtype=np.dtype(details["dtype"]),
-        shape=tuple(None if extent < 0 else extent for extent in stated),
-        aliases=(*names[1:], str(details["name"])),
-        quantized=is_quantized(details),
-        **quantization_arguments(details),
-        fallback=static,
-    )
+def _value(details: dict[str, Any], name: str, *aliases: str) -> ModelValue:
+    dtype = np.dtype(details["dtype"])
+    return ModelValue(name=name, dtype=dtype, aliases=(*aliases, str(details["name"])), **value_arguments(details))
 
 
 class _Called:
@@ -105,7 +96,7 @@ class _Called:
         """The outputs of these names."""
         if feeds is not self._fed:
             self._fed = None
-            interpreter = self._side.file.interpreter(self._kernels)  # one of its own: variables keep state
+            interpreter = self._side.interpreter(self._kernels)  # one of its own: variables keep state
             called = self._side.called(interpreter)
             try:
                 self._found = called(**feeds)

@@ -285,10 +285,9 @@ class Stepwise:
         forced = self._making(name, given) if self._rounds else None
         if forced is None or not forced.levels:
             return step
-        made, spread = forced.run(fed, [name])[name], None
-        for index in range(DISTURBANCES):
-            moved = forced.run(moved_by_rounding(fed, index, levels=forced.levels), [name])[name]
-            spread = wider(spread, difference(made, moved))
+        made = forced.run(fed, [name])[name]
+        moved = (moved_by_rounding(fed, index, levels=forced.levels) for index in range(DISTURBANCES))
+        spread = wider(*(difference(made, forced.run(each, [name])[name]) for each in moved))
         kind = kind_of(made, pair.left.quantized)
         return JudgedValue(judge(step.difference, kind, self._tolerance, spread, pair.left.step), step.difference)
 

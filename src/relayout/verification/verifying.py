@@ -15,7 +15,7 @@ from relayout.layout.restated import restated
 from relayout.layout.stored_as import OPENED_BATCH, Holds
 from relayout.progress import say
 from relayout.verification.compare import Tolerance
-from relayout.verification.comparison import Comparison
+from relayout.verification.comparison import Comparison, RunValues
 from relayout.verification.feeds import given_feeds
 from relayout.verification.pairs import Pair
 from relayout.verification.quantization import QuantizationLoss, is_quantization, measured
@@ -114,14 +114,14 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
         if not alone:
             comparison.fed = comparison.described(joined)
         opened = (_opened(pair, _place(batch.inputs, pair)) for pair in (*comparison.inputs, *comparison.begun))
-        results = comparison.run_opened({pair.right.name: pair.carried(joined[pair.left.name]) for pair in opened})
+        carried = {pair.right.name: pair.carried(joined[pair.left.name]) for pair in opened}
+        results = comparison.run_opened(carried)
+        pairs, whole = [], {}
         for pair in comparison.outputs:
-            place, right = _place(batch.outputs, pair), results.get(pair.right.name)
-            parts = [given[pair.left.name] for _, given in chunks]
-            pair = _opened(pair, place)
-            row = comparison.judged(pair, _together(parts, place, count, batch.before), right)
-            if not row.ok and row.difference is not None:
-                row = comparison.judged_by_spread(pair, row, chunks)
+            place, name = _place(batch.outputs, pair), pair.left.name
+            whole[name] = _together([made[name] for _, made in chunks], place, count, batch.before)
+            pairs.append(_opened(pair, place))
+        for row in comparison.compare(RunValues(pairs, True, chunks, carried, whole, results)):
             yield replace(row, name=f"{row.name} at batch {count}", batch=count)
 
 

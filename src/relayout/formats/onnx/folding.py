@@ -381,7 +381,7 @@ def fold_weights(
                 continue
             operands = [value for value in node.inputs if value is not None]
             replace_by_constants(graph, node, results)
-            room += _drop_unread(graph, operands) - size
+            room += drop_unread(graph, operands) - size
             changed = True
     return changed
 
@@ -446,7 +446,7 @@ def _array(model: ir.Model, value: ir.Value) -> NDArray[Any] | None:
     return None if results is None else results[0]
 
 
-def _drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> int:
+def drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> int:
     """Remove what nobody reads any longer, views with what they read; return the bytes of computed constants."""
     freed = 0
     for value in values:
@@ -456,7 +456,7 @@ def _drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> int:
         if node is not None and node.graph is not None:
             operands = [operand for operand in node.inputs if operand is not None]
             node.graph.remove(node, safe=True)
-            freed += _drop_unread(graph, operands)
+            freed += drop_unread(graph, operands)
         elif graph.initializers.get(value.name or "") is value:
             graph.initializers.pop(value.name or "")
             freed += (bytes_of(value) or 0) if _is_made(value) else 0

@@ -20,12 +20,14 @@ from relayout.lowering.unit_rows import affine_weights
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
-from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of, stored_reals
+from relayout.targets.litert.integer_scales import BYTES, SHIFTS, stored_reals
 from relayout.targets.litert.quantized_units import (
     AVERAGING,
     INTEGER_KERNEL,
     OTHER_LOGISTIC,
     WORD_STEP,
+    Candidate,
+    candidate_of,
     reaches_logarithms,
 )
 
@@ -48,34 +50,16 @@ def _one(_: Operator) -> int:
     return 1
 
 
-class UnitScales(NamedTuple):
-    """The scales of a unit of bytes: one for each operand that is an activation, and one for the result."""
-
-    operands: tuple[Scale | None, ...]
-    result: Scale
-
-    @property
-    def first(self) -> Scale:
-        """The scale of operand 0."""
-        scale = self.operands[0]
-        assert scale is not None
-        return scale
-
-
-def unit_scales(node: ir.Node) -> UnitScales | None:
-    """Return the scales of the unit of bytes that a node is in; None where it is in none with constant scales."""
+def unit_scales(node: ir.Node) -> Candidate | None:
+    """Return the unit of bytes that a node is in; None where it is in none with one constant scale at either end."""
     unit = unit_of(node)
-    if unit is None or unit.node is not node or not unit.results:
+    candidate = None if unit is None or unit.node is not node else candidate_of(unit)
+    first = None if candidate is None or not candidate.inputs else candidate.inputs[0]
+    if candidate is None or first is None or not first.is_one:
         return None
-    operands = tuple(None if each is None else scale_of(each.node) for each in unit.operands)
-    results = [scale_of(each.node) for each in unit.results]
-    first = results[0]
-    if first is None or not all(each is not None and each.equals(first) for each in results):
-        return None
-    kinds = {each.dtype for each in (operands[0], *results) if each is not None}
-    if operands[0] is None or not operands[0].is_one or not first.is_one or not kinds <= set(BYTES):
-        return None
-    return UnitScales(operands, first)
+    kinds = {each.dtype for each in (first, *candidate.outputs)}
+    is_of_bytes = kinds <= set(BYTES) and all(each.equals(candidate.result) for each in candidate.outputs)
+    return candidate if is_of_bytes else None
 
 
 UNIT = Condition(
@@ -135,7 +119,7 @@ KERNEL_SCALES: Mapping[str, tuple[float, int]] = {
 """Operator -> the scale and zero point that its kernel of bytes gives."""
 
 
-def _kernel_scale(name: str, scales: UnitScales) -> tuple[float, int]:
+def _kernel_scale(name: str, scales: Candidate) -> tuple[float, int]:
     """Return the scale and zero point that an operator's kernel of bytes gives."""
     return KERNEL_SCALES.get(name) or (float(scales.first.scale[0]), int(scales.first.zero[0]))
 
@@ -353,7 +337,7 @@ def _of_one_scale(operator: Operator, _: Constants) -> Sequence[Step]:
         return ()
     steps: list[Step] = []
     inputs: list[int | str] = []
-    for slot, scale in enumerate(scales.operands):
+    for slot, scale in enumerate(scales.inputs):
         if scale is None or scale.equals(scales.result):
             inputs.append(slot)
             continue

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.exporting.scales import scales_of
+from relayout.formats.tflite.exporting.scales import dequantizer_of, scales_of
 from relayout.graph.quantized_unit import DEQUANTIZE, Quantization
 from relayout.targets.litert.insertion import Insertion
 
@@ -39,6 +39,13 @@ class Scale(NamedTuple):
     def is_symmetric(self) -> bool:
         """True if all zero points are 0."""
         return not self.zero.any()
+
+    def real(self, integers: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the numbers that signed integers mean."""
+        shape = [1] * integers.ndim
+        if not self.is_one:
+            shape[self.axis] = -1
+        return np.asarray((integers - self.zero.reshape(shape)) * self.scale.astype(np.float64).reshape(shape))
 
     def equals(self, other: "Scale | None") -> bool:
         """Tell whether the same integer means the same number."""
@@ -81,13 +88,7 @@ def stored_reals(value: ir.Value | None) -> NDArray[np.float64] | None:
     if stored is None or stored.const_value is None or stored.is_graph_input():
         return None
     numbers = stored.const_value.numpy().astype(np.float64)
-    if producer is None or scale is None:
-        return numbers
-    shape = [1] * numbers.ndim
-    if not scale.is_one:
-        shape[producer.attributes.get_int("axis", 1)] = -1
-    integers = numbers - SHIFTS.get(scale.dtype, 0)
-    return np.asarray((integers - scale.zero.reshape(shape)) * scale.scale.astype(np.float64).reshape(shape))
+    return numbers if scale is None else scale.real(numbers - SHIFTS.get(scale.dtype, 0))
 
 
 # Scales with which LiteRT's kernels of sums and products of integers compute: with others they overflow, or abort.
@@ -125,12 +126,9 @@ ORDERED = frozenset({"ArgMax", "ArgMin"})
 def read_integers(graph: ir.Graph) -> None:
     """Let operators that compare the elements of one operand read its integers, in place."""
     for node in graph:
-        value = node.inputs[0] if node.op_type in ORDERED and not node.domain else None
-        dequantize = None if value is None else value.producer()
-        if dequantize is None or dequantize.op_type != DEQUANTIZE or dequantize.domain:
-            continue
-        scale = scale_of(dequantize)
-        if scale is not None and scale.is_one and scale.dtype in BYTES and scale.scale[0] > 0:
+        dequantize = dequantizer_of(node.inputs[0]) if node.op_type in ORDERED and not node.domain else None
+        scale = None if dequantize is None else scale_of(dequantize)
+        if dequantize is not None and scale is not None and scale.is_one and scale.dtype in BYTES:
             node.replace_input_with(0, dequantize.inputs[0])
 
 
@@ -175,8 +173,8 @@ def make_second_operands_symmetric(
 
 def _dequantized(value: ir.Value | None) -> ir.Node | None:
     """Return the DequantizeLinear that gives an operand, if that is an activation of bytes."""
-    node = None if value is None else value.producer()
-    integers = None if node is None or node.op_type != DEQUANTIZE else node.inputs[0]
+    node = dequantizer_of(value)
+    integers = None if node is None else node.inputs[0]
     return node if integers is not None and integers.const_value is None and integers.dtype in BYTES else None
 
 

@@ -20,6 +20,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.onnx.evaluating import node_results
+from relayout.formats.onnx.folding import drop_unread
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.facts import add_notes
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
@@ -276,11 +277,6 @@ def _spell_words(model: ir.Model) -> None:
 BYTES_IN_ORDER = np.arange(-128.0, 128.0, dtype=np.float64)
 
 
-def _numbers(integers: Table, scale: Scale) -> Table:
-    """Return the numbers that integers mean."""
-    return (integers - float(scale.zero[0])) * float(scale.scale[0])
-
-
 def _quantized(table: Table, scale: Scale) -> Table:
     """Return the integers of numbers."""
     integers: Table = np.clip(np.rint(table / float(scale.scale[0])) + float(scale.zero[0]), -128, 127)
@@ -308,7 +304,7 @@ def _as_one_builtin(model: ir.Model, target: Target) -> Iterator[_Kept]:
             producer = None if found is None else _written(model, constants.names, end, source, found[0], target)
             if found is not None and producer is not None:
                 yield _Kept(*found, (known_as(end.outputs[0]),))
-                _remove_unread(producer)
+                drop_unread(model.graph, producer.outputs)
                 break
 
 
@@ -316,7 +312,7 @@ def _nearest_builtin(table: Table, source: ir.Node, result: Scale) -> tuple[str,
     """Return the builtin that is the fewest steps off a table, and these; None where all are more than some."""
     operand = scale_of(source)
     assert operand is not None
-    wanted, numbers = _quantized(table, result), _numbers(BYTES_IN_ORDER, operand)
+    wanted, numbers = _quantized(table, result), operand.real(BYTES_IN_ORDER)
     if np.isnan(wanted).any():  # the root of a number below 0, of which runtimes make any integer
         return None
     off = {name: int(np.abs(_quantized(of(numbers), result) - wanted).max()) for name, of in BUILTINS.items()}
@@ -389,12 +385,12 @@ class _TableReader:
         if scale is None or integers is None or not scale.is_one or scale.dtype not in BYTES:
             return None
         if integers is self.integers:
-            return _numbers(BYTES_IN_ORDER, scale)
+            return scale.real(BYTES_IN_ORDER)
         end = integers.producer()
         before = self.table(end.inputs[0], most - 1) if end is not None and end.op_type == QUANTIZE else None
         if before is None:
             return None
-        return _numbers(_quantized(before, scale), scale)
+        return scale.real(_quantized(before, scale))
 
     def _computed(self, node: ir.Node, most: int) -> Table | None:
         rule = rule_of(operator_of(self.model, node))
@@ -422,7 +418,7 @@ def _number(constants: Constants, value: ir.Value) -> NDArray[np.generic] | None
     if array is None and node is not None and node.op_type == DEQUANTIZE:
         scale, stored = scale_of(node), constants.array(node.inputs[0])
         if scale is not None and scale.is_one and stored is not None and stored.size == 1:
-            array = _numbers(stored.astype(np.float64) - SHIFTS.get(scale.dtype, 0), scale).astype(np.float32)
+            array = scale.real(stored.astype(np.float64) - SHIFTS.get(scale.dtype, 0)).astype(np.float32)
     return None if array is None or array.size != 1 else array.reshape(())
 
 
@@ -435,35 +431,24 @@ def _written(
     domain = "" if model.opset_imports.get("", 1) >= SINCE[op_type] else DOMAINS.get(op_type)
     if domain is None:
         return None
-    node = ir.Node(domain, op_type, [source.outputs[0]])
-    value = node.outputs[0]
-    value.name, value.type, value.shape = names.unique(f"{before.name}/{op_type}"), before.type, before.shape
+    name = names.unique(f"{before.name}/{op_type}")
+    place = Insertion(model.graph, end)
+    value = place.add(op_type, [source.outputs[0]], before.shape, before.type, domain=domain, name=name)
+    node = value.producer()
+    assert node is not None
     stands_for(value, before)
-    end.graph.insert_before(end, node)  # type: ignore[union-attr]
     end.replace_input_with(0, value)
     if domain:
         model.opset_imports.setdefault(domain, 1)
     if not target.claims(operator_of(model, node)):
         end.replace_input_with(0, before)
-        node.graph.remove(node, safe=True)  # type: ignore[union-attr]
+        model.graph.remove(node, safe=True)
         return None
     return before.producer()
 
 
 SINCE = {"HardSwish": 14, "Gelu": 20}  # builtin -> the opset that has its operator
 DOMAINS = {"Gelu": "com.microsoft"}  # builtin -> the domain that has its operator in older opsets
-
-
-def _remove_unread(node: ir.Node) -> None:
-    """Remove a node that nothing reads, and those before it."""
-    nodes = [node]
-    while nodes:
-        each = nodes.pop()
-        if each.graph is None or any(value.uses() or value.is_graph_output() for value in each.outputs):
-            continue
-        producers = [value.producer() for value in each.inputs if value is not None]
-        each.graph.remove(each, safe=True)
-        nodes += [producer for producer in producers if producer is not None]
 
 
 # Scales of kernels
@@ -487,8 +472,8 @@ def _with_scales_of_kernels(model: ir.Model) -> Iterator[_Kept]:
         if abs(float(scales.result.scale[0]) / step - 1) < 1e-6 and int(scales.result.zero[0]) == zero:
             continue
         kernel = Scale(scales.result.dtype, np.array([step], np.float32), np.array([zero]))
-        given, step = RANGES[node.op_type](_numbers(BYTES_IN_ORDER, scales.first)), float(scales.result.scale[0])
-        own, other = (_numbers(_quantized(given, scale), scale) for scale in (scales.result, kernel))
+        given, step = RANGES[node.op_type](scales.first.real(BYTES_IN_ORDER)), float(scales.result.scale[0])
+        own, other = (scale.real(_quantized(given, scale)) for scale in (scales.result, kernel))
         off = ceil(float(np.abs((own - other) / step).max()) - 1e-6)
         unit = _Kept(node.op_type, off, _results(node))
         if off <= MOST_STEPS and _rescaled(model, names, node, kernel):

@@ -160,6 +160,18 @@ class Candidate(NamedTuple):
     outputs: tuple[Scale, ...]  # what each result's integers mean
     unsigned: bool = False  # whether unsigned integers stay so
 
+    @property
+    def first(self) -> Scale:
+        """What the integers of operand 0 mean, which are there."""
+        scale = self.inputs[0]
+        assert scale is not None
+        return scale
+
+    @property
+    def result(self) -> Scale:
+        """What the integers of the first result mean."""
+        return self.outputs[0]
+
 
 AS_ASKED = True
 """LiteRT's kernel gives whatever scale is asked for; others give one (scale, zero point) alone."""
@@ -188,18 +200,15 @@ def keeps_unsigned(
 
 
 def _has_unsigned_weights(model: ir.Model) -> bool:
-    for node in model.graph:
-        if node.op_type in WEIGHTED and len(node.inputs) > 1 and (value := node.inputs[1]) is not None:
-            producer = value.producer()
-            is_constant = producer is not None and producer.op_type == DEQUANTIZE and _is_constant(producer.inputs[0])
-            scale = scale_of(producer) if producer is not None and is_constant else None
-            if scale is not None and scale.dtype == ir.DataType.UINT8 and scale.is_one and not scale.is_symmetric:
-                return True
+    for node in (node for node in model.graph if node.op_type in WEIGHTED and len(node.inputs) > 1):
+        weights = None if node.inputs[1] is None else node.inputs[1].producer()
+        integers = None if weights is None or weights.op_type != DEQUANTIZE else weights.inputs[0]
+        if weights is None or integers is None or integers.const_value is None or integers.is_graph_input():
+            continue
+        scale = scale_of(weights)
+        if scale is not None and scale.dtype == ir.DataType.UINT8 and scale.is_one and not scale.is_symmetric:
+            return True
     return False
-
-
-def _is_constant(value: ir.Value | None) -> bool:
-    return value is not None and value.const_value is not None and not value.is_graph_input()
 
 
 def quantized_units(
@@ -211,40 +220,48 @@ def quantized_units(
     found: dict[ir.Node, UnitNodes] = {}
     for node in model.graph:
         is_known = not node.domain or node.domain.startswith(IMAGES) or (node.domain, node.op_type) in CONTRIBUTED
-        row = ROWS.get(node.op_type) if is_known else None
-        ends = None if row is None else _ends(node)
-        if row is None or ends is None:
+        unit = unit_of(node) if is_known and node.op_type in ROWS else None
+        if unit is None or unit.node is not node or not _is_one_kernel(unit):
             continue
-        candidate = _candidate(node, ends.quantize, unsigned)
-        if candidate is not None and (gives := row(candidate)):
-            scale = gives if isinstance(gives, tuple) else None
-            found[node] = UnitNodes(node, ends.quantize, ends.activation, ends.fused, scale)
+        nodes, candidate = _nodes_of(unit, as_source=True), candidate_of(unit)
+        if nodes is None or candidate is None:
+            continue
+        if gives := ROWS[node.op_type](candidate._replace(unsigned=unsigned)):
+            found[node] = nodes._replace(kernel=gives if isinstance(gives, tuple) else None)
     return found
 
 
-class _Ends(NamedTuple):
-    """The nodes behind an operator: its QuantizeLinear nodes, and the activation before them."""
+def _is_one_kernel(unit: QuantizedUnit) -> bool:
+    """Tell whether no views stand between the nodes of a unit, and all integers of one result mean the same."""
+    ends = [each.node for each in (*unit.operands, *unit.results) if each is not None]
+    first: dict[ir.Value | None, Scale | None] = {}
+    for result in unit.results:
+        scale = scale_of(result.node)
+        other = first.setdefault(result.node.inputs[0], scale)
+        if scale is None or other is None or not scale.equals(other) or scale.dtype != other.dtype:
+            return False
+    others = unit.members.difference(ends, [unit.node])
+    return not any(each.domain for each in ends) and all(each.op_type in BOUNDS for each in others)
 
-    quantize: Mapping[ir.Value, tuple[ir.Node, ...]]
-    activation: ir.Node | None = None
-    fused: ActivationFunctionType = ActivationFunctionType.NONE
 
-
-def _ends(node: ir.Node) -> _Ends | None:
-    """Return what stands behind each output that is read; None: something else than a QuantizeLinear reads one."""
-    if len(node.outputs) == 1:
-        activated = _activated(node.outputs[0])
-        if activated is not None and applies(node, activated.fused, activated.activation):
-            return activated
-    found: dict[ir.Value, tuple[ir.Node, ...]] = {}
-    for value in node.outputs:
-        if not value.uses() and not value.is_graph_output():
-            continue
-        quantize = _quantizers(value)
-        if quantize is None:
+def _nodes_of(
+    unit: QuantizedUnit,
+    *,
+    as_source: bool = False,  # whether one builtin of a `.tflite` that was an operator and its activation is one again
+) -> UnitNodes | None:
+    """Return the nodes for which a kernel stands; None where it does not apply the activation between them."""
+    activation = next((each for each in unit.members if each.op_type in EPILOGUES and each is not unit.node), None)
+    fused: ActivationFunctionType | None = ActivationFunctionType.NONE
+    if activation is not None:
+        bounds = BOUNDS[activation.op_type](activation)
+        fused = None if bounds is None else fused_activation(bounds, unit.results[0].node)
+        if not applies(unit.node, fused, activation if as_source else None):
             return None
-        found[value] = quantize
-    return _Ends(found) if found else None
+    quantize: dict[ir.Value, tuple[ir.Node, ...]] = {}
+    for value, node in ((each.node.inputs[0], each.node) for each in unit.results):
+        assert value is not None
+        quantize[value] = (*quantize.get(value, ()), node)
+    return None if fused is None else UnitNodes(unit.node, quantize, activation, fused)
 
 
 def applies(
@@ -265,55 +282,12 @@ def applies(
     return weights is not None and weights.is_constant
 
 
-def _activated(value: ir.Value) -> _Ends | None:
-    """Return what stands behind a value that an activation alone reads, if a kernel can apply that."""
-    readers = [use.node for use in value.uses()]
-    if len(readers) != 1 or readers[0].domain or value.is_graph_output():
-        return None
-    bounds_of = BOUNDS.get(readers[0].op_type)
-    bounds = None if bounds_of is None else bounds_of(readers[0])
-    result = readers[0].outputs[0]
-    quantize = None if bounds is None else _quantizers(result)
-    fused = None if bounds is None or quantize is None else fused_activation(bounds, quantize[0])
-    return None if quantize is None or fused is None else _Ends({result: quantize}, readers[0], fused)
-
-
-def _quantizers(value: ir.Value) -> tuple[ir.Node, ...] | None:
-    """Return the equal QuantizeLinear nodes that alone read a value; None: there are others."""
-    readers = [use.node for use in value.uses()]
-    if not readers or value.is_graph_output():
-        return None
-    if any(reader.op_type != QUANTIZE or reader.domain for reader in readers):
-        return None
-    scales = [scale_of(reader) for reader in readers]
-    first = scales[0]
-    if first is None or any(each is None or not each.equals(first) or each.dtype != first.dtype for each in scales):
-        return None
-    return tuple(readers)
-
-
-def _candidate(node: ir.Node, quantize: Mapping[ir.Value, tuple[ir.Node, ...]], unsigned: bool) -> Candidate | None:
-    inputs: list[Scale | None] = []
-    constants: list[bool] = []
-    for value in node.inputs:
-        producer = None if value is None else value.producer()
-        is_dequantized = producer is not None and producer.op_type == DEQUANTIZE and not producer.domain
-        inputs.append(scale_of(producer) if producer is not None and is_dequantized else None)
-        constants.append(_is_constant(producer.inputs[0] if producer is not None and is_dequantized else value))
-    outputs = [scale_of(nodes[0]) for nodes in quantize.values()]
-    if any(scale is None or not scale.is_one for scale in outputs):
-        return None
-    return Candidate(
-        node, tuple(inputs), tuple(constants), tuple(scale for scale in outputs if scale is not None), unsigned
-    )
-
-
 # What kernels want
 
 
 def _data(candidate: Candidate, slots: Iterator[int] | range) -> bool:
     """Tell whether operands are integers with one scale, of the width of the result, and signed or not as it is."""
-    result = candidate.outputs[0].dtype
+    result = candidate.result.dtype
     kinds = WORDS if result in WORDS else (result,) if candidate.unsigned else BYTES  # no kernel takes uint16
     scales = [candidate.inputs[slot] if slot < len(candidate.inputs) else None for slot in slots]
     shifted = result in BYTES
@@ -331,10 +305,10 @@ def _has_weights(candidate: Candidate) -> bool:
     weights = candidate.inputs[1]
     if weights is None or not candidate.constants[1] or weights.dtype not in BYTES:
         return False
-    kept = candidate.outputs[0].dtype if candidate.outputs[0].dtype in BYTES else ir.DataType.INT8
+    kept = candidate.result.dtype if candidate.result.dtype in BYTES else ir.DataType.INT8
     if candidate.unsigned and weights.dtype != kept:
         return False
-    if candidate.unsigned and candidate.outputs[0].dtype == ir.DataType.UINT8:
+    if candidate.unsigned and candidate.result.dtype == ir.DataType.UINT8:
         if weights.dtype != ir.DataType.UINT8 or not weights.is_one:
             return False
     elif not weights.is_symmetric:
@@ -355,12 +329,12 @@ def _weighted(candidate: Candidate) -> bool:
 
 def _on_two(candidate: Candidate, takes: Callable[[Sequence[Scale], Scale], bool] = lambda *_: True) -> bool:
     operands = [scale for scale in candidate.inputs[:2] if scale is not None]
-    return _data(candidate, range(2)) and takes(operands, candidate.outputs[0])
+    return _data(candidate, range(2)) and takes(operands, candidate.result)
 
 
 def _sloped(candidate: Candidate) -> bool:
     """PRELU takes bytes, and constant slopes."""
-    return candidate.constants[1:2] == (True,) and candidate.outputs[0].dtype in BYTES and _on_two(candidate)
+    return candidate.constants[1:2] == (True,) and candidate.result.dtype in BYTES and _on_two(candidate)
 
 
 def _product(candidate: Candidate) -> bool:
@@ -382,13 +356,13 @@ def _tabulated(candidate: Candidate) -> bool:
 
 
 def _on_bytes(candidate: Candidate) -> bool:
-    return candidate.outputs[0].dtype in BYTES and _on_one(candidate)
+    return candidate.result.dtype in BYTES and _on_one(candidate)
 
 
 def _hard_swish(candidate: Candidate) -> bool:
     """The kernel multiplies by a number below 1: a step of 1/128 of the operand's is less than one of the result's."""
     operand = candidate.inputs[0]
-    is_fine = operand is not None and operand.scale[0] / 128 < 0.999 * candidate.outputs[0].scale[0]
+    is_fine = operand is not None and operand.scale[0] / 128 < 0.999 * candidate.result.scale[0]
     return bool(is_fine) and _on_bytes(candidate)
 
 
@@ -407,12 +381,12 @@ def _averaged(candidate: Candidate) -> bool | tuple[float, int]:
     gives, operand = _alike(candidate), candidate.inputs[0]
     if not gives or operand is None or candidate.node.attributes.get_string("mode", "linear") == "nearest":
         return gives
-    return gives if float(candidate.outputs[0].scale[0]) >= FINE * float(operand.scale[0]) else False
+    return gives if float(candidate.result.scale[0]) >= FINE * float(operand.scale[0]) else False
 
 
 def _all_alike(candidate: Candidate, first: int = 0) -> bool:
     """The kernel compares integers, or takes those of one operand: all from one on have the scale of the result."""
-    same = all(scale is not None and scale.equals(candidate.outputs[0]) for scale in candidate.inputs[first:])
+    same = all(scale is not None and scale.equals(candidate.result) for scale in candidate.inputs[first:])
     return same and _data(candidate, range(first, len(candidate.inputs)))
 
 
@@ -420,7 +394,7 @@ def _fixed(scale: float, zero: int, kinds: Collection[ir.DataType] = BYTES) -> R
     """The kernel gives one scale. A QUANTIZE to another loses nothing that its steps would show."""
 
     def row(candidate: Candidate) -> bool | tuple[float, int]:
-        result = candidate.outputs[0]
+        result = candidate.result
         if not _on_one(candidate) or result.dtype not in kinds:
             return False
         if abs(float(result.scale[0]) - scale) <= scale * 1e-6 and int(result.zero[0]) == zero:
@@ -471,7 +445,7 @@ def _inverse_root(candidate: Candidate) -> bool:
     for _ in range(2):
         values = [use.node.outputs[0] for value in values for use in value.uses()]
     is_lesser = {use.node.op_type for value in values for use in value.uses()} == {"Min"}
-    return is_root and is_lesser and candidate.outputs[0].dtype in WORDS and _on_one(candidate)
+    return is_root and is_lesser and candidate.result.dtype in WORDS and _on_one(candidate)
 
 
 AVERAGING = ("AveragePool", RESIZE)  # operators whose kernels of bytes round to the scale of the operand
@@ -498,7 +472,7 @@ ROWS: Mapping[str, Row] = {  # ONNX's operator -> whether LiteRT's integer kerne
     "Clip": lambda candidate: clamp_bounds(candidate.node) in CLAMPS.values() and _on_bytes(candidate),
     "Sigmoid": _either(_fixed(1 / 256, -128), _logistic_of_words),
     "Softmax": _either(_fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)),
-    "LogSoftmax": lambda candidate: reaches_logarithms(candidate.outputs[0]) and _fixed(1 / 16, 127)(candidate),
+    "LogSoftmax": lambda candidate: reaches_logarithms(candidate.result) and _fixed(1 / 16, 127)(candidate),
     "Tanh": _either(_fixed(1 / 128, 0), _fixed(WORD_STEP, 0, WORDS)),
 }
 TAKES = frozenset({"Conv", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})
@@ -513,13 +487,8 @@ PRODUCTS = frozenset({"MatMul"})
 def _has_kernel(unit: QuantizedUnit) -> bool:
     if unit.node.op_type == QUANTIZE:
         return True
-    activation = next((each for each in unit.members if each.op_type in EPILOGUES and each is not unit.node), None)
-    if activation is not None:
-        bounds = BOUNDS[activation.op_type](activation)
-        if bounds is None or not applies(unit.node, fused_activation(bounds, unit.results[0].node)):
-            return False
     row, candidate = ROWS.get(unit.node.op_type), candidate_of(unit)
-    if row is None or candidate is None:
+    if row is None or candidate is None or _nodes_of(unit) is None:
         return False
     weights = (scale for scale, is_constant in zip(*candidate[1:3], strict=True) if is_constant and scale is not None)
     has_unsigned = any(scale.dtype == ir.DataType.UINT8 for scale in weights)

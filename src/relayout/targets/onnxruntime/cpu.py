@@ -233,9 +233,12 @@ def price(operator: Operator, signature: Signature, placement: Placement) -> int
     channel = "c" if "c" in letters else standard[1]
     if letters.index(channel) != 1:
         return 0
-    operands = (placement.extents(), placement.extents(output=True))
-    elements = sum(prod(extent.number for extent in extents) for extents in operands)
-    return max(1, round(CHANNELS_FIRST[operator.name] * elements * value.dtype.itemsize))
+    return max(1, round(CHANNELS_FIRST[operator.name] * elements_of(placement) * value.dtype.itemsize))
+
+
+def elements_of(placement: Placement) -> int:
+    """Return how many elements an operator reads from its first operand, and gives."""
+    return sum(prod(extent.number for extent in placement.extents(output=each)) for each in (False, True))
 
 
 UPSAMPLED = ("align_corners", "asymmetric", "half_pixel")  # what a Resize in blocks takes for the place of an element

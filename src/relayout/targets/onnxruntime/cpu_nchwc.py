@@ -97,9 +97,7 @@ def _priced(tile: int, here: Callable[[Operator], bool]) -> Callable[[Operator, 
             return plain.price(operator, signature, placement) or _off_plain(operator, signature, placement, tile)
         if len(placement.letters(0, output=True)) > len(signature.outputs[0] or ()):
             return 0
-        operands = (placement.extents(), placement.extents(output=True))
-        elements = sum(prod(extent.number for extent in extents) for extents in operands)
-        return max(1, round(_price(operator) * elements * ITEM))
+        return max(1, round(_price(operator) * plain.elements_of(placement) * ITEM))
 
     return price
 

@@ -93,6 +93,24 @@ IN_PLACE_OF: dict[str, dict[ir.DataType, ir.DataType]] = {
 }
 """ONNX operator -> the types that its kernel does not take -> what stands in for them."""
 
+
+def convolves_bytes(
+    op: Operation,  # operand 1 is the kernel, whose results lie along its first axis
+    data: int = 0,  # the operand that is data
+) -> bool:
+    """Tell whether data and result of a convolution are bytes, and its weights constants of int8 around 0."""
+    weights, ends = op.tensors.quantization(op.input(1)), (op.input(data), op.output())
+    return (
+        {tensor.type for tensor in ends} <= set(BYTES_ONLY)
+        and all((q := op.tensors.quantization(tensor)) is not None and not q.per_channel for tensor in ends)
+        and (op.input(data).stated, op.input(1).type) == (TensorType.INT8, TensorType.INT8)
+        and op.input(1).data is not None
+        and weights is not None
+        and not weights.zero_point.any()
+        and (not weights.per_channel or weights.axis == 0)
+    )
+
+
 # A few copies of a tensor along one axis as a Concat: of short rows ONNX Runtime does it in a sixth of Tile's time.
 
 FEW = 8  # times that one Concat reads a tensor at most

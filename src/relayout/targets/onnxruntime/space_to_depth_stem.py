@@ -12,14 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
 
-from relayout.formats.tflite.container.enums import Padding, TensorType
+from relayout.formats.tflite.container.enums import Padding
 from relayout.formats.tflite.importing.builder import Dim, Dims, dims
-from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.convolution import require_conv_2d
 from relayout.formats.tflite.importing.operators.pooling import unbordered
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST, pads, slid
 from relayout.graph.domains import CONVOLUTION
+from relayout.targets.onnxruntime.operation_forms import convolves_bytes
 
 BLOCK = 2
 TOGETHER, LEAST = 4, 16
@@ -51,7 +52,7 @@ def condensed(op: Operation) -> bool:
     require_conv_2d(op)
     options, kernel = op.options, op.input(1)
     steps = [options.stride_h, options.stride_w, options.dilation_h_factor, options.dilation_w_factor]
-    if not _is_of_bytes(op) or steps != [BLOCK, BLOCK, 1, 1] or len(kernel.shape) != 4:
+    if not convolves_bytes(op) or steps != [BLOCK, BLOCK, 1, 1] or len(kernel.shape) != 4:
         return False
     o, *window, depth = kernel.shape
     n, *spatial, channels = dims(op.stored(0))
@@ -67,21 +68,6 @@ def condensed(op: Operation) -> bool:
     y = _convolved(op, op.transpose(inner, TO_FIRST), [axis for axis in axes if axis], (n, o, *places))
     op.result(y, perm=TO_LAST, fused=options.fused_activation_function)
     return True
-
-
-def _is_of_bytes(op: Operation) -> bool:
-    """Whether data and result are bytes, and the weights constants of int8 around 0."""
-    weights = op.tensors.quantization(op.input(1))
-    quantizations = [op.tensors.quantization(tensor) for tensor in (op.input(0), op.output())]
-    return (
-        {op.input(0).type, op.output().type} <= set(BYTES_ONLY)
-        and all(q is not None and not q.per_channel for q in quantizations)
-        and (op.input(0).stated, op.input(1).type) == (TensorType.INT8, TensorType.INT8)
-        and op.input(1).data is not None
-        and weights is not None
-        and not weights.zero_point.any()
-        and (not weights.per_channel or weights.axis == 0)
-    )
 
 
 def _convolved(op: Operation, image: ir.Value, axes: Sequence[_Axis], shape: Dims) -> ir.Value:

@@ -14,12 +14,13 @@ import onnx_ir as ir
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.importing.builder import Dim, dims
 from relayout.formats.tflite.importing.extents import contents
-from relayout.formats.tflite.importing.operation import BYTES_ONLY, Operation
+from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.convolution import border, require_transpose_conv
 from relayout.formats.tflite.importing.tensors import array
 from relayout.formats.tflite.importing.window import TO_FIRST, TO_LAST
 from relayout.graph.domains import CONVOLUTION
 from relayout.lowering.transposed_axes import Axis, Place, kernel_at, places_of
+from relayout.targets.onnxruntime.operation_forms import convolves_bytes
 
 LEAST = 16  # channels of a result for which it pays: what the convolution saves is more than what DepthToSpace takes
 
@@ -52,7 +53,9 @@ def subpixel(
     extents = [e for e in spatial if isinstance(e, int)]
     targets = [e for e in wanted if e % stride == 0 and e > 0]
     pays = kernel.shape[0] >= LEAST and max(kernel.shape[1:3]) > stride
-    if len(extents) < 2 or len(targets) < 2 or not pays or not _is_of_bytes(op):
+    bias = op.input(3) if op.has(3) else None
+    has_bias = bias is None or (bias.type == TensorType.INT32 and bias.data is not None)
+    if len(extents) < 2 or len(targets) < 2 or not pays or not has_bias or not convolves_bytes(op, data=2):
         return False
     sizes = zip(extents, kernel.shape[1:3], cuts, targets, strict=True)
     axes = [Axis(size, stride, 1, cut, target - extent * stride) for extent, size, cut, target in sizes]
@@ -69,23 +72,6 @@ def subpixel(
     y = op.emit("DepthToSpace", [y], (n, o, *targets), blocksize=stride, mode="DCR")
     op.result_stored(op.transpose(y, TO_LAST))
     return True
-
-
-def _is_of_bytes(op: Operation) -> bool:
-    """Whether data and result are bytes, and weights and bias constants around 0."""
-    weights, result = op.tensors.quantization(op.input(1)), op.tensors.quantization(op.output())
-    bias = op.input(3) if op.has(3) else None
-    return (
-        {op.input(2).type, op.output().type} <= set(BYTES_ONLY)
-        and (op.input(2).stated, op.input(1).type) == (TensorType.INT8, TensorType.INT8)
-        and op.input(1).data is not None
-        and weights is not None
-        and not weights.zero_point.any()
-        and weights.axis == 0
-        and result is not None
-        and not result.per_channel
-        and (bias is None or (bias.type == TensorType.INT32 and bias.data is not None))
-    )
 
 
 def _kernel(op: Operation, places: Sequence[Sequence[Place]]) -> ir.Value:

@@ -21,9 +21,9 @@ MOVING = frozenset(  # operators whose results hold elements of their first oper
 JOINING = frozenset({"Concat"})  # those of which this is true of all operands
 
 
-def dequantizer_of(value: ir.Value) -> ir.Node | None:
+def dequantizer_of(value: ir.Value | None) -> ir.Node | None:
     """Return the DequantizeLinear that produces a value; None for another producer."""
-    node = value.producer()
+    node = None if value is None else value.producer()
     return node if node is not None and node.op_type == DEQUANTIZE and not node.domain else None
 
 

@@ -74,7 +74,7 @@ class RoundedWeights:
 def rounded_weights_of(op: NodeExport, slot: int) -> RoundedWeights | None:
     """Return the bytes of an operand of one direction; None where it was none, or the runtime has no such products."""
     result = _behind_views(op.value(slot))
-    node = None if result is None else dequantizer_of(result)
+    node = dequantizer_of(result)
     if node is None or ROUNDED not in node.metadata_props:
         return None
     source = _behind_views(node.inputs[0])
