@@ -13,7 +13,7 @@ import onnx_ir as ir
 from relayout.graph.source_names import known_as
 from relayout.graph.subgraphs import all_nodes
 from relayout.infer.graph_sites import Sites
-from relayout.infer.sites import Form, Order, Port, Root, Site, order_of
+from relayout.infer.sites import Form, Order, Root, Site, order_of
 from relayout.layout import ONE, Extent, perm
 from relayout.layout.stored_as import TENSOR, Holds
 from relayout.rules import Letters
@@ -57,18 +57,17 @@ class Axes:
                 self._class[max(one, two)] = min(one, two)
         ends = [site for site in sites.sites if site.kind in ("input", "output")]
         for site in (site for site in sites.sites if site.signature.variants and site.node is not None):
-            for port in site.free_ports():
-                axes = _image_axes(port.letters)
-                self._seed(port, axes)
-                self._note(port, axes)
-                if names := _kernel_axes(port.letters):
-                    dims = zip(port.letters, port.view.form, strict=True)
-                    known = {index: names[letter] for letter, dim in dims for index in dim}
-                    self._kernels.setdefault(port.view.root, known)
-        for site in ends if image else ():
-            for port in site.free_ports():
-                rank = len(port.letters)
-                self._seed(port, dict(zip(port.letters, IMAGE[rank].split(), strict=True)) if rank in IMAGE else {})
+            images, kernels = site.pattern.of(_meanings, None, site)
+            for position, names in images:
+                port = site.ports[position]
+                self._operands.add(port.view.root)
+                for item in self._seed(port.view.root, names):
+                    self._ranks.setdefault(item, set()).add(len(port.letters))
+            for position, names in kernels:
+                self._kernels.setdefault(site.ports[position].view.root, names)
+        for port in (port for site in ends if image for port in site.free_ports() if len(port.letters) in IMAGE):
+            dims = zip(IMAGE[len(port.letters)].split(), port.view.form, strict=True)
+            self._seed(port.view.root, {index: axis for axis, dim in dims for index in dim})
 
     def are_of_image(self, root: Root, rank: int) -> bool:
         """Return whether operators say that a value of a rank is an image.
@@ -83,15 +82,6 @@ class Axes:
         ranks = [self._ranks.get(each, set()) for each in classes]
         usual = self._image or rank == len(IMAGE[4].split()) or root in self._operands
         return bool(ranks) and all(each and (usual or rank in each) for each in ranks)
-
-    def _note(self, port: Port, axes: dict[str, str]) -> None:
-        """Note that an operator takes images of a rank."""
-        if axes:
-            self._operands.add(port.view.root)
-        for letter, dim in zip(port.letters, port.view.form, strict=True):
-            for index in dim if letter in axes else ():
-                item = self._find(self._base[port.view.root] + index)
-                self._ranks.setdefault(item, set()).add(len(port.letters))
 
     def of(self, root: Root) -> tuple[str, ...]:
         """The name of each factor of a value; where an axis is split, or two have one name, they are numbered."""
@@ -183,11 +173,12 @@ class Axes:
             item = self._class[item]
         return item
 
-    def _seed(self, port: Port, names: dict[str, str]) -> None:
-        base = self._base[port.view.root]
-        for letter, dim in zip(port.letters, port.view.form, strict=True):
-            for index in dim if letter in names else ():
-                self._named.setdefault(self._find(base + index), names[letter])
+    def _seed(self, root: Root, names: Mapping[int, str]) -> list[int]:
+        """Name some factors of a value, where nobody did before; return their classes."""
+        classes = [self._find(self._base[root] + index) for index in names]
+        for item, name in zip(classes, names.values(), strict=True):
+            self._named.setdefault(item, name)
+        return classes
 
     def _names(self, root: Root) -> tuple[str, ...]:
         base = self._base[root]
@@ -273,6 +264,19 @@ def _kernel_axes(letters: Letters) -> dict[str, str]:
     if len(spatial) not in SPATIAL or len(rest) != 2:
         return {}
     return {**dict(zip(rest, "oi", strict=True)), **dict(zip(spatial, SPATIAL[len(spatial)], strict=True))}
+
+
+def _meanings(site: Site) -> tuple[list[tuple[int, dict[int, str]]], list[tuple[int, dict[int, str]]]]:
+    """Return the operands that are images, and those that are kernels, each with the names of its root's factors."""
+    images: list[tuple[int, dict[int, str]]] = []
+    kernels: list[tuple[int, dict[int, str]]] = []
+    for port in site.free_ports():
+        for operands, names in ((images, _image_axes(port.letters)), (kernels, _kernel_axes(port.letters))):
+            dims = zip(port.letters, port.view.form, strict=True)
+            if names:
+                factors = {index: names[letter] for letter, dim in dims if letter in names for index in dim}
+                operands.append((port.position, factors))
+    return images, kernels
 
 
 def _same(site: Site) -> list[tuple[int, int, int, int]]:
