@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import click
 
@@ -84,36 +84,30 @@ def run(
     quiet: bool,
     **given: Any,
 ) -> None:
-    """Do what a verb does with `SOURCE TARGET`, or with a directory for each source, `jobs` of them at a time."""
-    listed = jobs_of(verb, paths, out, out_dir, jobs, verify, given)
-    if out_dir is None:
-        running.run_job(listed[0], as_json, quiet)
-    else:
-        run_all(listed, jobs, as_json, quiet)
-
-
-def jobs_of(
-    verb: str,
-    paths: Sequence[Path],
-    out: Path | None,
-    out_dir: Path | None,
-    jobs: int,
-    verify: bool,
-    given: dict[str, Any],
-) -> list[running.Job]:
-    """One job for `SOURCE TARGET`, or with a directory one for each source, or model in it, `jobs` of them at a time.
+    """Do what a verb does with `SOURCE TARGET`, or with a directory for each source, `jobs` of them at a time.
 
     Raises:
         click.UsageError: the paths do not fit, or two results would have one name.
     """
-    if out_dir is None:
-        source, target = _two(verb, paths, out, jobs, given)
-        stated = _format(verb, target, given.get("format"))
-        if target is not None and out is None and not given.get("overwrite"):
-            running.refuse_original(target, source, "; for several sources give --out-dir DIR")
-        return [running.Job.of(verb, source, target, verify, {**given, "format": stated})]
-    if out is not None:
-        raise click.UsageError("-o names one result, --out-dir the directory of many: give one of them")
+    if out_dir is not None:
+        if out is not None:
+            raise click.UsageError("-o names one result, --out-dir the directory of many: give one of them")
+        targets = _in_directory(out_dir, paths, given)
+        listed = [running.Job.of(verb, source, target, verify, given) for target, source in targets.items()]
+        run_all(listed, jobs, as_json, quiet)
+    source, target = _two(verb, paths, out, jobs, given)
+    stated = _format(verb, target, given.get("format"))
+    if target is not None and out is None and not given.get("overwrite"):
+        running.refuse_original(target, source, "; for several sources give --out-dir DIR")
+    running.run_job(running.Job.of(verb, source, target, verify, {**given, "format": stated}), as_json, quiet)
+
+
+def _in_directory(out_dir: Path, paths: Sequence[Path], given: dict[str, Any]) -> dict[Path, Path]:
+    """Return the place of each result in a directory, which is made, and its source, also where that is in a bundle.
+
+    Raises:
+        click.UsageError: two results would have one name, or an option is for one of them.
+    """
     for option, name in options.FOR_ONE.items():
         if given.get(name):
             raise click.UsageError(f"{option} is for one model")
@@ -131,7 +125,7 @@ def jobs_of(
     out_dir.mkdir(parents=True, exist_ok=True)
     for name, path in named.items():  # nor the source of another
         running.refuse_own_source([out_dir / name], [other for other in paths if other is not path], ever=False)
-    return [running.Job.of(verb, path, out_dir / name, verify, given) for name, path in named.items()]
+    return {out_dir / name: path for name, path in named.items()}
 
 
 def _two(
@@ -187,7 +181,7 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
     return None if verb != "convert" else suffix
 
 
-def run_all(jobs: Sequence[running.Job], workers: int, as_json: bool, quiet: bool) -> None:
+def run_all(jobs: Sequence[running.Job], workers: int, as_json: bool, quiet: bool) -> NoReturn:
     """Perform all jobs, print one table, and exit with the highest of their codes."""
     rows = list(_performed(jobs, workers, silent=as_json or quiet))
     order = {str(job.source): place for place, job in enumerate(jobs)}

@@ -165,10 +165,7 @@ def head(data: Source, entry: Entry, length: int) -> bytes:
     Raises:
         ReadError: they lie outside of the archive, or cannot be unpacked.
     """
-    begin, end = extent(data, entry)
-    if entry.stored:
-        return bytes(data[begin : min(end, begin + length)])
-    return _unpacked(bytes(data[begin : min(end, begin + PIECE)]), length, begin)
+    return next(_contents(data, entry), b"")[:length]
 
 
 def content(data: Source, entry: Entry) -> bytes:
@@ -186,25 +183,26 @@ def pieces(data: Source, entry: Entry) -> Iterator[bytes]:
     Raises:
         ReadError: they lie outside of the archive, cannot be unpacked, or are not what its checksum says.
     """
-    begin, end = extent(data, entry)
     size = checksum = 0
-    for piece in _stored_pieces(data, begin, end) if entry.stored else _unpacked_pieces(data, begin, end):
+    for piece in _contents(data, entry):
         size, checksum = size + len(piece), zlib.crc32(piece, checksum)
         if size > entry.size:
             break
         yield piece
     if size != entry.size or checksum != entry.crc:
-        raise ReadError(f"the content of {entry.name[:80]!r} is not what its checksum says", where=f"byte {begin}")
+        where = f"byte {extent(data, entry)[0]}"
+        raise ReadError(f"the content of {entry.name[:80]!r} is not what its checksum says", where=where)
 
 
-def _stored_pieces(data: Source, begin: int, end: int) -> Iterator[bytes]:
-    for place in range(begin, end, PIECE):
-        yield bytes(data[place : min(end, place + PIECE)])
-
-
-def _unpacked_pieces(data: Source, begin: int, end: int) -> Iterator[bytes]:
+def _contents(data: Source, entry: Entry) -> Iterator[bytes]:
+    """Yield an archive's file in pieces, as long as there is more of it."""
+    begin, end = extent(data, entry)
     unpacking = zlib.decompressobj(-zlib.MAX_WBITS)
-    for packed in _stored_pieces(data, begin, end):
+    for place in range(begin, end, PIECE):
+        packed = bytes(data[place : min(end, place + PIECE)])
+        if entry.stored:
+            yield packed
+            continue
         while packed:
             try:
                 yield unpacking.decompress(packed, PIECE)
@@ -212,10 +210,3 @@ def _unpacked_pieces(data: Source, begin: int, end: int) -> Iterator[bytes]:
                 raise ReadError(f"a file of the archive cannot be unpacked ({error})", where=f"byte {begin}") from None
             packed = unpacking.unconsumed_tail
     yield unpacking.flush()
-
-
-def _unpacked(packed: bytes, most: int, begin: int) -> bytes:
-    try:
-        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, most)
-    except zlib.error as error:
-        raise ReadError(f"a file of the archive cannot be unpacked ({error})", where=f"byte {begin}") from None

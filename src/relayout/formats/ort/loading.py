@@ -4,9 +4,9 @@ The reader of ONNX goes on from there: it checks that the graph is one, and that
 of element types and of attribute types are ONNX's own.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache, partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import onnx
@@ -154,13 +154,10 @@ class _Loading:
     def graph(self, table: Table, place: str, large: int = 0) -> onnx.GraphProto:
         """A graph; `large`: bytes from which on its initializers stay in the file, 0: none does."""
         proto = onnx.GraphProto(name="graph" if place == "graph" else "body")
-        for index, each in enumerate(table.initializers):
-            tensor = self.tensor(each, f"{place}.initializers[{index}]", large)
-            proto.initializer.append(tensor)
-        for index, each in enumerate(table.sparse_initializers):
-            proto.sparse_initializer.append(self.sparse(each, f"{place}.sparse_initializers[{index}]"))
-        for index, each in enumerate(table.nodes):
-            proto.node.append(self.node(each, f"{place}.nodes[{index}]"))
+        tensor = partial(self.tensor, large=large)
+        proto.initializer.extend(_each(tensor, table.initializers, f"{place}.initializers"))
+        proto.sparse_initializer.extend(_each(self.sparse, table.sparse_initializers, f"{place}.sparse_initializers"))
+        proto.node.extend(_each(self.node, table.nodes, f"{place}.nodes"))
         stated = {each.name: each for each in table.node_args}
         proto.input.extend(_value(name, stated.get(name)) for name in table.inputs)
         proto.output.extend(_value(name, stated.get(name)) for name in table.outputs)
@@ -177,8 +174,7 @@ class _Loading:
         proto = onnx.NodeProto(input=table.inputs, output=table.outputs)
         _take_texts(proto, table, "name", "doc_string", "domain", "op_type")
         definition = _definition(proto.op_type, self.versions.get(proto.domain, 0), proto.domain)
-        for index, each in enumerate(table.attributes):
-            attribute = self.attribute(each, f"{place}.attributes[{index}]")
+        for attribute in _each(self.attribute, table.attributes, f"{place}.attributes"):
             if definition is None or attribute != definition.defaults.get(attribute.name):  # it writes them, too
                 proto.attribute.append(attribute)
         if definition is not None and (fault := definition.fault(proto, table.since_version)):
@@ -227,11 +223,13 @@ class _Loading:
         values, indices = (self.tensor(each, place) for each in (table.values, table.indices))
         return onnx.SparseTensorProto(values=values, indices=indices, dims=table.dims.tolist())
 
-    def tensors(self, tables: Iterable[Table], place: str) -> list[onnx.TensorProto]:
-        return [self.tensor(each, f"{place}[{index}]") for index, each in enumerate(tables)]
 
-    def graphs(self, tables: Iterable[Table], place: str) -> list[onnx.GraphProto]:
-        return [self.graph(each, f"{place}[{index}]") for index, each in enumerate(tables)]
+Made = TypeVar("Made")
+
+
+def _each(make: Callable[[Table, str], Made], tables: Iterable[Table], place: str) -> Iterator[Made]:
+    """Yield what is made of each table of a list, in its place."""
+    return (make(table, f"{place}[{index}]") for index, table in enumerate(tables))
 
 
 def _as_it_is(_: _Loading, value: Any, __: str) -> Any:
@@ -252,8 +250,8 @@ _FIELDS: Mapping[int, tuple[str, Callable[[_Loading, Any, str], Any]]] = {
     onnx.AttributeProto.FLOATS: ("floats", _numbers),
     onnx.AttributeProto.INTS: ("ints", _numbers),
     onnx.AttributeProto.STRINGS: ("strings", _as_it_is),
-    onnx.AttributeProto.TENSORS: ("tensors", _Loading.tensors),
-    onnx.AttributeProto.GRAPHS: ("graphs", _Loading.graphs),
+    onnx.AttributeProto.TENSORS: ("tensors", lambda loading, tables, place: _each(loading.tensor, tables, place)),
+    onnx.AttributeProto.GRAPHS: ("graphs", lambda loading, tables, place: _each(loading.graph, tables, place)),
 }
 """Type of an attribute -> the field that holds it, of both formats, and how it is made."""
 

@@ -27,6 +27,7 @@ from relayout.formats.tflite.exporting.few_axes import (
     own_axes,
     regroup_axes,
 )
+from relayout.formats.tflite.exporting.older import REWRITES
 from relayout.formats.tflite.exporting.rewriting import Form
 from relayout.layout.perm import transposes_of_few_axes
 from relayout.targets.litert_gpu.operator_form import EACH, MOST_AXES, STRETCHED
@@ -169,12 +170,6 @@ def another_operand(writing: GpuRewriting) -> DraftTensor | None:
     if first.type not in (FLOAT, INT) or first not in rest:
         return None
     return writing.same(first, *(writing.mul(each, 1) if each is first else each for each in rest))
-
-
-def bounded(writing: GpuRewriting) -> DraftTensor | None:
-    """`min(relu(x), 1)`: the RELU goes into the operator before it."""
-    (x,) = writing.operands
-    return writing.minimum(writing.each("RELU", x), 1.0)
 
 
 def log_softmax(writing: GpuRewriting) -> DraftTensor | None:
@@ -458,7 +453,7 @@ FORMS: Mapping[str, Sequence[Form]] = {
     **dict.fromkeys(("EXPAND_DIMS", "SQUEEZE"), (as_reshape,)),
     **dict.fromkeys(("DEPTH_TO_SPACE", "SPACE_TO_DEPTH"), (one_image,)),
     "SQUARED_DIFFERENCE": (*_IN_FULL, as_reals),
-    "RELU_0_TO_1": (bounded,),
+    "RELU_0_TO_1": (REWRITES["RELU_0_TO_1"],),
     "LOG_SOFTMAX": (log_softmax,),
     "L2_NORMALIZATION": (l2_normalization,),
     "PRELU": (slopes,),

@@ -35,6 +35,7 @@ from relayout.formats.tflite.importing.operators.slicing import cut
 from relayout.formats.tflite.importing.program import Program
 from relayout.formats.tflite.importing.tensors import FEW_BITS, array
 from relayout.formats.tflite.importing.window import pads, slid
+from relayout.targets.onnxruntime.operation_forms import has_centred_weights
 
 # Weights of few bits as blocks that share a scale: ONNX Runtime makes one kernel of such a matrix and its MatMul.
 
@@ -115,21 +116,14 @@ def is_hybrid(op: Operation, rows: Dim) -> bool:
         return False
     alone = op.program.once(multiplies_alone)
     known = op.input(1).blocks is None and op.is_constant(1)
-    return (alone or (rows == 1 and not op.program.nested)) and known and has_centred_weights(op, TensorType.INT4)
+    if not (known and reads_reals(op) and (alone or (rows == 1 and not op.program.nested))):
+        return False
+    return has_centred_weights(op, TensorType.INT8, TensorType.INT4)
 
 
-def has_centred_weights(op: Operation, *more: TensorType) -> bool:
-    """Whether operand 0 and the result are real, and operand 1 constants of int8, or of `more` types, around 0."""
-    weights = op.input(1)
-    quantization = op.tensors.quantization(weights)
-    return (
-        op.input(0).type == op.output().type == TensorType.FLOAT32
-        and (weights.type == TensorType.INT8 or weights.type in more)
-        and weights.data is not None
-        and quantization is not None
-        and not np.any(quantization.zero_point)
-        and (quantization.axis == 0 or not quantization.per_channel)
-    )
+def reads_reals(op: Operation) -> bool:
+    """Tell whether operand 0 and the result are real numbers."""
+    return op.input(0).type == op.output().type == TensorType.FLOAT32
 
 
 def product(op: Operation, x: ir.Value) -> ir.Value:
@@ -317,7 +311,7 @@ def _unrolled(op: Operation, times: Times) -> bool:
     extents = [e for e in spatial if isinstance(e, int)]
     if n != 1 or len(extents) != 2 or weights.shape[3] != channels:
         return False
-    if not has_centred_weights(op):
+    if not reads_reals(op) or not has_centred_weights(op, TensorType.INT8):
         return False
     o, *window, depth = weights.shape
     if min(weights.shape) < 1:

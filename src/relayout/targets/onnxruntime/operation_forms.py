@@ -94,20 +94,29 @@ IN_PLACE_OF: dict[str, dict[ir.DataType, ir.DataType]] = {
 """ONNX operator -> the types that its kernel does not take -> what stands in for them."""
 
 
+def has_centred_weights(op: Operation, *types: TensorType) -> bool:
+    """Tell whether operand 1 is a constant of some types around 0, with one scale or one along its first axis."""
+    weights, quantization = op.input(1), op.tensors.quantization(op.input(1))
+    return (
+        weights.type in types
+        and weights.data is not None
+        and quantization is not None
+        and not quantization.zero_point.any()
+        and (not quantization.per_channel or quantization.axis == 0)
+    )
+
+
 def convolves_bytes(
-    op: Operation,  # operand 1 is the kernel, whose results lie along its first axis
+    op: Operation,
     data: int = 0,  # the operand that is data
 ) -> bool:
     """Tell whether data and result of a convolution are bytes, and its weights constants of int8 around 0."""
-    weights, ends = op.tensors.quantization(op.input(1)), (op.input(data), op.output())
+    ends = (op.input(data), op.output())
     return (
         {tensor.type for tensor in ends} <= set(BYTES_ONLY)
         and all((q := op.tensors.quantization(tensor)) is not None and not q.per_channel for tensor in ends)
-        and (op.input(data).stated, op.input(1).type) == (TensorType.INT8, TensorType.INT8)
-        and op.input(1).data is not None
-        and weights is not None
-        and not weights.zero_point.any()
-        and (not weights.per_channel or weights.axis == 0)
+        and op.input(data).stated == TensorType.INT8
+        and has_centred_weights(op, TensorType.INT8)
     )
 
 
