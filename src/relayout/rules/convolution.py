@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from relayout.layout import Extent
+from relayout.rules.formula import positional
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
@@ -17,9 +18,9 @@ def spatial(rank: int, prefix: str) -> Letters:
     return axis_letters(rank - 2, prefix)
 
 
-def per_channel(operator: Operator, indices: Sequence[int], letter: str) -> dict[int, Letters]:
+def per_channel(operator: Operator, indices: Sequence[int], letter: str) -> dict[int, str]:
     """Parameters that hold one item per channel; a scalar keeps its own order."""
-    return {index: (letter,) for index in indices if operator.rank(index) == 1}
+    return {index: letter for index in indices if operator.rank(index) == 1}
 
 
 def convolved(
@@ -32,22 +33,23 @@ def convolved(
     rank, weights = operator.rank(), operator.shape(kernel)
     if rank is None or weights is None or len(weights) != rank:
         return None
-    x, y, k = spatial(rank, "s"), spatial(rank, "t"), spatial(rank, "k")
     groups, kernels, inputs = operator.int("group", 1), Extent.of(weights[0]), operator.extent(0, 1)
-    whole = frozenset((*x, *y, *k))
     # Without groups both channels may hold their factors in any order. Depthwise, they are one axis. Between the two a
     # group is a run of channels, which keep their order.
     if groups == 1:
-        c, i, o, ordered = "c", "c", "o", frozenset[str]()
+        i, o, block = "c", "o", "n c o"
     elif inputs == kernels == Extent.of(groups):
-        c, i, o, ordered = "c", "i", "c", frozenset("i")
+        i, o, block = "i", "c", "n c"
     else:
-        c, i, o, ordered = "c", "i", "o", frozenset("coi")
-    given: dict[int, Letters] = {0: ("n", c, *x), kernel: (o, i, *k), **per_channel(operator, channels, o)}
-    output = ("n", o, *y)
-    operands = operator.operands(given | dict.fromkeys(alike, output))
-    signature = Signature(operands, (output,), whole | ordered, frozenset(("n", c, o)) - ordered).positional()
-    return signature if operator.domain else turning(operator, signature, x, y, k)
+        i, o, block = "i", "o", "n"
+    given = {0: "n c *s", kernel: f"{o} {i} *k", **per_channel(operator, channels, o)}
+    return _turned(operator, positional(operator, given | dict.fromkeys(alike, f"n {o} *t"), f"n {o} *t", block))
+
+
+def _turned(operator: Operator, signature: Signature) -> Signature:
+    """Let the axes of space of a convolution of the standard lie in any order."""
+    rank = operator.needed_rank()
+    return signature if operator.domain else turning(operator, signature, *(spatial(rank, each) for each in "stk"))
 
 
 @rule("Conv", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})
@@ -108,48 +110,34 @@ def in_both_layouts(operator: Operator, plain: Callable[[Operator], Signature | 
     return replace(signature, variants=variants, changes=changes)
 
 
-def transposed(operator: Operator, channels: Mapping[int, Letters]) -> Signature:
-    """The signature of a transposed convolution; `channels` are inputs of one item per output channel."""
-    rank, grouped = operator.needed_rank(), operator.int("group", 1) != 1
-    x, y, k = spatial(rank, "s"), spatial(rank, "t"), spatial(rank, "k")
-    operands = operator.operands({0: ("n", "c", *x), 1: ("c", "i" if grouped else "o", *k), **channels})
-    ordered = frozenset("coi") if grouped else frozenset[str]()
-    whole = frozenset((*x, *y, *k)) | ordered
-    signature = Signature(operands, (("n", "o", *y),), whole, frozenset("nco") - ordered).positional()
-    return signature if operator.domain else turning(operator, signature, x, y, k)
+def transposed(operator: Operator, bias: int) -> Signature:
+    """The signature of a transposed convolution; `bias` is the input of one item per output channel."""
+    o, block = ("o", "n c o") if operator.int("group", 1) == 1 else ("i", "n")
+    return _turned(operator, positional(operator, {0: "n c *s", 1: f"c {o} *k", bias: "o"}, "n o *t", block))
 
 
 @rule("ConvTranspose", kind="layout-sensitive", layouts={0: "NC", 1: "IO"})
 def conv_transpose(operator: Operator) -> Fact:
     """`x[n c *s], w[c o *k], b[o] -> y[n o *s]`: positions fixed but for s; a constant kernel follows."""
-    return transposed(operator, {2: ("o",)})
+    return transposed(operator, 2)
 
 
 @rule("ConvTransposeWithDynamicPads", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC", 1: "IO"})
 def conv_transpose_with_dynamic_pads(operator: Operator) -> Fact:
     """`x[n c *s], w[c o *k], b[o] -> y[n o *s]`: positions fixed."""
-    return transposed(operator, {3: ("o",)})
+    return transposed(operator, 3)
 
 
 @rule("DeformConv", kind="layout-sensitive", layouts={0: "NC", 1: "OI", 2: "NC", 4: "NC"})
 def deform_conv(operator: Operator) -> Fact:
     """`x[n c *s], w[o c *k], offset[n p *t], b[o], mask[n q *t] -> y[n o *t]`: positions fixed."""
-    rank = operator.needed_rank()
-    x, y, k = spatial(rank, "s"), spatial(rank, "t"), spatial(rank, "k")
     plain = operator.int("group", 1) == 1 and operator.int("offset_group", 1) == 1
-    kernel = ("o", "c" if plain else "i", *k)
-    operands = operator.operands({0: ("n", "c", *x), 1: kernel, 2: ("n", "p", *y), 3: ("o",), 4: ("n", "q", *y)})
-    ordered = frozenset("pq") if plain else frozenset("copqi")
-    whole = frozenset((*x, *y, *k)) | ordered
-    return Signature(operands, (("n", "o", *y),), whole, frozenset("nco") - ordered).positional()
+    i, block = ("c", "n c o") if plain else ("i", "n")
+    given = {0: "n c *s", 1: f"o {i} *k", 2: "n p *t", 3: "o", 4: "n q *t"}
+    return positional(operator, given, "n o *t", block)
 
 
 @rule("Col2Im", kind="layout-sensitive")
 def col2im(operator: Operator) -> Fact:
     """`x[n (c *k) l] -> y[n c *s]`: positions fixed, n in any order of its factors."""
-    output = operator.outputs[0]
-    if operator.rank() != 3 or output is None:
-        return None
-    y = spatial(len(output), "s")
-    whole = frozenset(("k", "l", "c", *y))
-    return Signature(operator.operands({0: ("n", "k", "l")}), (("n", "c", *y),), whole, frozenset("n")).positional()
+    return positional(operator, {0: "n k l"}, "n c *s", "n") if operator.rank() == 3 else None

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from relayout.rules.convolution import in_both_layouts, spatial
+from relayout.rules.formula import positional
 from relayout.rules.normalization import AXES_AS_INPUT
 from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
@@ -16,10 +17,7 @@ from relayout.rules.spatial_permutation import turning
 
 def pooled(operator: Operator) -> Signature:
     """The signature of a pool: the axes of a window keep their order."""
-    rank = operator.needed_rank()
-    x, y = spatial(rank, "s"), spatial(rank, "t")
-    inputs = operator.operands({0: ("n", "c", *x)})
-    return Signature(inputs, (("n", "c", *y),), frozenset((*x, *y)), frozenset("nc")).positional()
+    return positional(operator, {0: "n c *s"}, "n c *t", "n c")
 
 
 def pooled_at_once(operator: Operator) -> Signature:
@@ -85,9 +83,7 @@ def qlinear_global_average_pool(operator: Operator) -> Fact:
 @rule("NhwcMaxPool", kind="layout-sensitive", domain="com.microsoft")
 def nhwc_max_pool(operator: Operator) -> Fact:
     """`x[n *s c] -> y[n *s c]`: positions fixed."""
-    rank = operator.needed_rank()
-    x, y = spatial(rank, "s"), spatial(rank, "t")
-    return Signature((("n", *x, "c"),), (("n", *y, "c"),), frozenset((*x, *y)), frozenset("nc")).positional()
+    return positional(operator, {0: "n *s c"}, "n *t c", "n c")
 
 
 @rule("MaxPool", kind="layout-sensitive", layouts={0: "NC"})
@@ -103,9 +99,7 @@ def max_pool(operator: Operator) -> Fact:
 @rule("MaxUnpool", kind="layout-sensitive", layouts={0: "NC", 1: "NC"})
 def max_unpool(operator: Operator) -> Fact:
     """`x[n c *s], i[n c *s] -> y[n c *s]`: positions fixed; indices count into the flattened output."""
-    rank = operator.needed_rank()
-    x, y = ("n", "c", *spatial(rank, "s")), ("n", "c", *spatial(rank, "t"))
-    return Signature(operator.operands({0: x, 1: x}), (y,), frozenset((*x, *y))).positional()
+    return positional(operator, {0: "n c *s", 1: "n c *s"}, "n c *t", "")
 
 
 @rule("LRN", kind="layout-sensitive", layouts={0: "NC"})
@@ -127,18 +121,14 @@ def image_scaler(operator: Operator) -> Fact:
 @rule("Crop", kind="layout-sensitive")
 def crop(operator: Operator) -> Fact:
     """`x[n c h w] -> y[n c *t]`: attributes say what is cut off; n and c in any order of their factors."""
-    x, y = ("n", "c", "s0", "s1"), ("n", "c", "t0", "t1")
-    return Signature(operator.operands({0: x}), (y,), frozenset((*x[2:], *y[2:])), frozenset("nc")).positional()
+    return positional(operator, {0: "n c s0 s1"}, "n c t0 t1", "n c")
 
 
 @rule("RoiAlign", kind="layout-sensitive", layouts={0: "NC"})
 @rule("CropAndResize", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
 def regions(operator: Operator) -> Fact:
     """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
-    x, y = ("n", "c", "s0", "s1"), ("r", "c", "t0", "t1")
-    whole = frozenset(("n", "q", *x[2:], *y[2:]))
-    operands = operator.operands({0: x, 1: ("r", "q"), 2: ("r",)})
-    return Signature(operands, (y,), whole, frozenset("cr")).positional()
+    return positional(operator, {0: "n c s0 s1", 1: "r q", 2: "r"}, "r c t0 t1", "r c")
 
 
 @rule("MaxRoiPool", kind="layout-sensitive", layouts={0: "NC"})

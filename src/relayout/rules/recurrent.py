@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from relayout.layout.stored_as import BATCH_FIRST
+from relayout.rules.formula import positional
 from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
@@ -16,20 +17,9 @@ SECOND = {"BIDIRECTIONAL_SEQUENCE_LSTM": 39, "BIDIRECTIONAL_SEQUENCE_RNN": 9}  #
 def recurrent(operator: Operator) -> Fact:
     """`x[t b i], w[d g i] -> y[t d b h], last[d b h]`: positions fixed; b and i in any order of their factors."""
     first = bool(operator.int("layout", 0))
-    state: Letters = ("b", "d", "h") if first else ("d", "b", "h")
-    given: dict[int, Letters] = {
-        0: ("b", "t", "i") if first else ("t", "b", "i"),
-        1: ("d", "g", "i"),
-        2: ("d", "g", "r"),
-        3: ("d", "a"),
-        4: ("b",),
-        5: state,
-        6: state,
-        7: ("d", "p"),
-    }
-    every: Letters = ("b", "t", "d", "h") if first else ("t", "d", "b", "h")
-    outputs = (every, state, state)[: len(operator.outputs)]
-    signature = Signature(operator.operands(given), outputs, frozenset("tdghrap"), frozenset("bi")).positional()
+    x, every, state = ("b t i", "b t d h", "b d h") if first else ("t b i", "t d b h", "d b h")
+    given = {0: x, 1: "d g i", 2: "d g r", 3: "d a", 4: "b", 5: state, 6: state, 7: "d p"}
+    signature = positional(operator, given, f"{every}, {state}, {state}", "b i")
     return _in_both(signature, "layout", 1) if operator.node.meta.get(BATCH_FIRST) else signature
 
 
@@ -53,21 +43,16 @@ def bidirectional_lstm(operator: Operator) -> Fact:
 
 
 def _builtin(operator: Operator) -> Signature:
-    time_major = bool(operator.int("time_major", 0))
-    x, second, y, last = (("t", "b", each) if time_major else ("b", "t", each) for each in "ijhk")
-    given: dict[int, Letters] = {SECOND.get(operator.name, 0): second, 0: x}
-    outputs = (y, last)[: len(operator.outputs)]
-    return Signature(operator.operands(given), outputs, frozenset("tijhk"), frozenset("b")).positional()
+    order = "t b" if operator.int("time_major", 0) else "b t"
+    given = {SECOND.get(operator.name, 0): f"{order} j", 0: f"{order} i"}
+    return positional(operator, given, f"{order} h, {order} k", "b")
 
 
 @rule("LSTM", "RNN", "SVDF", kind="layout-sensitive", domain="tflite")
 def one_step(operator: Operator) -> Fact:
     """`x[b i] -> y[b h]`: positions fixed, parameters as they are."""
-    outputs = (("b", "h"), ("b", "k"), ("b", "l"), ("b", "m"))[: len(operator.outputs)]
-    given: dict[int, Letters] = {0: ("b", "i")}
-    if len(outputs) > 1:
-        given |= {1: ("b", "h"), 4: ("b", "k")}
-    return Signature(operator.operands(given), outputs, frozenset("ihklm"), frozenset("b")).positional()
+    states = {1: "b h", 4: "b k"} if len(operator.outputs) > 1 else {}
+    return positional(operator, {0: "b i", **states}, "b h, b k, b l, b m", "b")
 
 
 def _in_both(signature: Signature, name: str, batch_first: int) -> Signature:
@@ -96,9 +81,6 @@ def _in_both(signature: Signature, name: str, batch_first: int) -> Signature:
 @rule("DynamicQuantizeLSTM", kind="layout-sensitive", domain="com.microsoft")
 def quantized_lstm(operator: Operator) -> Fact:
     """`x[t b i], w[d i g] -> y[t d b h], last[d b h]`: positions fixed; b in any order of its factors."""
-    state: Letters = ("d", "b", "h")
-    given: dict[int, Letters] = {0: ("t", "b", "i"), 4: ("b",), 5: state, 6: state}
-    outputs = (("t", "d", "b", "h"), state, state)[: len(operator.outputs)]
+    given = {0: "t b i", 4: "b", 5: "d b h", 6: "d b h"}
     # All of x is quantized by one scale.
-    across = frozenset("tbi")
-    return Signature(operator.operands(given), outputs, frozenset("tdhi"), frozenset("b"), across=across).positional()
+    return positional(operator, given, "t d b h, d b h, d b h", "b", across="t b i")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from relayout.layout import Dim, Extent, product
-from relayout.rules.convolution import spatial
+from relayout.rules.formula import positional
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant
@@ -172,26 +172,16 @@ def _scales(operator: Operator) -> Sequence[Any] | None:
 @rule("GridSample", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
 def grid_sample(operator: Operator) -> Fact:
     """`x[n c *s], grid[n *t q] -> y[n c *t]`: positions fixed; n and c in any order of their factors."""
-    rank = operator.needed_rank()
-    x, y = spatial(rank, "s"), spatial(rank, "t")
-    inputs = (("n", "c", *x), ("n", *y, "q"))
-    return Signature(inputs, (("n", "c", *y),), frozenset((*x, *y, "q")), frozenset("nc")).positional()
+    return positional(operator, {0: "n c *s", 1: "n *t q"}, "n c *t", "n c")
 
 
 @rule("AffineGrid", kind="layout-sensitive")
 def affine_grid(operator: Operator) -> Fact:
     """`theta[n p q] -> grid[n *t r]`: positions fixed; n in any order of its factors."""
-    output = operator.outputs[0]
-    if output is None:
-        return None
-    y = spatial(len(output), "t")
-    return Signature(
-        (("n", "p", "q"), None), (("n", *y, "r"),), frozenset(("p", "q", "r", *y)), frozenset("n")
-    ).positional()
+    return positional(operator, {0: "n p q"}, "n *t r", "n")
 
 
 @rule("DepthToSpace", "SpaceToDepth", kind="layout-sensitive", layouts={0: "NC"})
 def depth_and_space(operator: Operator) -> Fact:
     """`x[n c h w] -> y[n c h w]`: positions fixed."""
-    x, y = ("n", "c", "s0", "s1"), ("n", "o", "t0", "t1")
-    return Signature((x,), (y,), frozenset((*x, *y)) - {"n"}, frozenset("n")).positional()
+    return positional(operator, {0: "n c s0 s1"}, "n o t0 t1", "n")

@@ -9,6 +9,7 @@ import numpy as np
 
 from relayout.layout import Dim
 from relayout.rules.facts import along_computed
+from relayout.rules.formula import positional
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Permuted, Placement, Regrouped, Signature, renumbered_axis
@@ -106,13 +107,9 @@ def size(operator: Operator) -> Fact:
 @rule("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", kind="layout-sensitive")
 def loss(operator: Operator) -> Fact:
     """`x[n c *d], labels[n *d], w[c] -> y[n *d]`: positions fixed; n and d in any order of their factors."""
-    rank = operator.needed_rank(least=2)
-    d = axis_letters(rank - 2)
-    x: Letters = ("n", "c", *d)
-    y: Letters = ("n", *d)
-    first = y if operator.string("reduction", "mean") == "none" else ()
-    inputs = operator.operands({0: x, 1: y, 2: ("c",)})
-    return Signature(inputs, (first, x)[: len(operator.outputs)], frozenset("c"), frozenset(y)).positional()
+    operator.needed_rank(least=2)
+    first = "n *d" if operator.string("reduction", "mean") == "none" else ""
+    return positional(operator, {0: "n c *d", 1: "n *d", 2: "c"}, f"{first}, n c *d", "n *d")
 
 
 @rule("Transpose", kind="regrouping")
