@@ -22,24 +22,15 @@ Parameters = Callable[[Operator], tuple[float, ...] | None]
 
 
 class Fusion(NamedTuple):
-    """An operator that takes in what alone reads it: a sum with another operand, then an activation.
+    """An operator that takes in what alone reads it: a sum with another operand, then an activation."""
 
-    Args:
-        op_type: the operator, of ONNX's own domain.
-        limits: what must hold of its nodes.
-        domain: the domain of the node that runs it all.
-        written: its operator.
-        sums: operators whose other operand it takes in.
-        slot: the input that takes that operand.
-        activations: operator -> its parameters, for the attributes `activation` and `activation_params`.
-    """
-
-    op_type: str
-    limits: tuple[Condition, ...]
-    domain: str
-    written: str
-    sums: tuple[str, ...]
-    slot: int
+    op_type: str  # the operator, of ONNX's own domain
+    limits: tuple[Condition, ...]  # what must hold of its nodes
+    domain: str  # the domain of the node that runs it all
+    written: str  # its operator
+    sums: tuple[str, ...]  # operators whose other operand it takes in
+    slot: int  # the input that takes that operand
+    # operator -> its parameters, for the attributes `activation` and `activation_params`
     activations: Mapping[str, Parameters]
 
     def takes(self, operator: Operator) -> bool:

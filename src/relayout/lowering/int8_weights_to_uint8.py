@@ -8,6 +8,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.subgraphs import all_nodes
+from relayout.graph.walks import drop_unread
 from relayout.lowering.constants import Constants, as_unsigned
 from relayout.rules import domain_of_version
 
@@ -52,7 +53,7 @@ def unsigned_kernels(
         key = operator_key(node)
         if key in KERNELS and key not in leaving:
             moving.move(node, KERNELS[key])
-    moving.clear()
+    drop_unread(moving.moved)  # and what moved them
     return moving.count
 
 
@@ -102,17 +103,3 @@ class _Moving:
             return None
         shape = () if scale is None or scale.shape is None else tuple(scale.shape.numpy())
         return self.zeros.setdefault(shape, ir.val("zero_point", const_value=ir.tensor(np.zeros(shape, np.int8))))
-
-    def clear(self) -> None:
-        """Remove the constants that nothing reads any longer, and what moved them."""
-        waiting = list(self.moved)
-        while waiting:
-            value = waiting.pop()
-            graph, node = value.graph, value.producer()
-            if graph is None or value.uses() or value.is_graph_output():
-                continue
-            if node is not None:
-                waiting += [given for given in node.inputs if given is not None]
-                graph.remove(node, safe=True)
-            elif value.is_initializer():
-                del graph.initializers[value.name or ""]

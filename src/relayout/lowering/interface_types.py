@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from relayout.errors import LayoutError, NamesError, nearest
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, VIEWS
+from relayout.graph.walks import reached
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.stored_as import Holds
 from relayout.lowering.constants import Constants
@@ -404,24 +405,23 @@ class _Ends:
 
 def _readers(value: ir.Value) -> list[ir.Node | None]:
     """The nodes that read a value, behind Transposes and Reshapes; None among them where an output is one."""
-    found: list[ir.Node | None] = []
-    ahead = [value]
-    while ahead:
-        each = ahead.pop()
-        if each.is_graph_output():
-            found.append(None)
-        for use in each.uses():
-            if use.node.op_type in VIEWS and not use.node.domain:
-                ahead.append(use.node.outputs[0])
-            else:
-                found.append(use.node)
-    return found
+
+    def views(value: ir.Value) -> list[ir.Value]:
+        return [use.node.outputs[0] for use in value.uses() if _is_view(use.node)]
+
+    values = reached([value], views)
+    readers = [use.node for each in values for use in each.uses() if not _is_view(use.node)]
+    return [*readers, *(None for each in values if each.is_graph_output())]
+
+
+def _is_view(node: ir.Node) -> bool:
+    return node.op_type in VIEWS and not node.domain
 
 
 def _producer(value: ir.Value) -> ir.Node | None:
     """The node that gives a value, before Transposes and Reshapes."""
     node = value.producer()
-    while node is not None and node.op_type in VIEWS and not node.domain:
+    while node is not None and _is_view(node):
         before = node.inputs[0] if node.inputs else None  # a damaged file
         node = None if before is None else before.producer()
     return node

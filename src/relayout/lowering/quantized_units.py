@@ -19,6 +19,7 @@ from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_nodes, become
+from relayout.graph.walks import reached
 from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.lowering.unit_rows import (
@@ -85,13 +86,13 @@ def _integers(model: ir.Model, value: ir.Value | None) -> ir.Value | None:
 
 
 def _readers(model: ir.Model, value: ir.Value) -> Iterator[ir.Node]:
-    values = [value]
-    while values:
-        for node in [use.node for use in values.pop().uses()]:
-            if _is_view(model, node):
-                values.append(node.outputs[0])
-            else:
-                yield node
+    def readers(value: ir.Value) -> list[ir.Node]:
+        return [use.node for use in value.uses()]
+
+    def views(value: ir.Value) -> list[ir.Value]:
+        return [node.outputs[0] for node in readers(value) if _is_view(model, node)]
+
+    return (node for each in reached([value], views) for node in readers(each) if not _is_view(model, node))
 
 
 # Data between quantized units as uint8, for targets whose kernels take no int8.

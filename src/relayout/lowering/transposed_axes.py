@@ -59,12 +59,7 @@ class Axis(NamedTuple):
         return [(shift // self.stride, tap) for shift, tap in shifts if shift % self.stride == 0]
 
     def place(self, number: int, *, among: int = 0) -> Place:
-        """Return the convolution that gives the pixels at a place.
-
-        Args:
-            number: the place.
-            among: its window holds those of so many places; 0: it holds its own taps.
-        """
+        """Return the convolution for the pixels at a place. Its window holds the taps of `among` places, if any."""
         met = self.met(number)
         offsets = [offset for each in range(among) for offset, _ in self.met(each)] or [offset for offset, _ in met]
         # No convolution leaves elements out at an end, so that the window reaches to both.

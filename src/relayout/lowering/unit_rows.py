@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from relayout import arguments
 from relayout.errors import LayoutError
 from relayout.graph.quantized_unit import DEQUANTIZE, Quantization, QuantizedUnit
+from relayout.graph.walks import constant_tensor
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition, clip_bounds
 from relayout.lowering.constants import Constants, as_unsigned
@@ -156,39 +157,32 @@ _UNIT = {
 class Unit:
     """A row: an operator between DequantizeLinear and QuantizeLinear, and the operator on integers that runs all three.
 
-    Args:
-        op_types: names of operators; one string may hold several.
-        written: the operator that runs the unit: `com.microsoft:QLinearAdd`; empty: the operator itself.
-        operands: its inputs in order, by the operand of the operator that each comes from:
-            `0`: its integers, scale and zero point; `0=`: its integers, quantized as the result is; `1w`: a kernel,
-            whose scales may lie per output channel; `2b`: a bias, in steps of the products of the scales of data and
-            kernel; `2q`: a constant, in steps of the result (absent: 0); `0.`: as it is; `*`, `*=`, `*.`: the same of
-            all operands that follow; `y`: the scale and the zero point of the result.
-        channel: the axis of a kernel along which its scales may lie.
-        limits: what must hold of the operator besides.
-        ranks: ranks of input 0; empty: any.
-        types: of the data's integers.
-        attributes: what the operator on integers says otherwise; None removes an attribute.
-        squeezed: the axes, ascending, of extent 1 that the operator on integers gives and the unit does not.
-        affine: the operator, with constants in all other operands, is a scale and a shift per channel: a depthwise
-            convolution of one element, whose weights are made here. `operands` has no meaning then.
-        early: its one operand (`0=`) may be real. It is quantized before the operator, as the result is: the operator
-            picks the largest elements, and rounding keeps their order.
-        reals: the operator stays on real numbers where they were dequantized, as the node `written`: as it is, the
-            runtime would make an operator on integers of it that takes longer. `operands` has no meaning then.
+    Its inputs come in order, by the operand of the operator that each comes from:
+        `0`: its integers, scale and zero point; `0=`: its integers, quantized as the result is; `1w`: a kernel, whose
+        scales may lie per output channel; `2b`: a bias, in steps of the products of the scales of data and kernel;
+        `2q`: a constant, in steps of the result (absent: 0); `0.`: as it is; `*`, `*=`, `*.`: the same of all operands
+        that follow; `y`: the scale and the zero point of the result.
     """
 
-    op_types: str
-    written: str = ""
-    operands: str = ""
-    channel: Callable[[Operator], int] = lambda _: 0
-    limits: tuple[Condition, ...] = ()
-    ranks: tuple[int, ...] = ()
-    types: tuple[str, ...] = BYTES
+    op_types: str  # names of operators; one string may hold several
+    written: str = ""  # the operator that runs the unit: `com.microsoft:QLinearAdd`; empty: the operator itself
+    operands: str = ""  # its inputs, as above
+    channel: Callable[[Operator], int] = lambda _: 0  # the axis of a kernel along which its scales may lie
+    limits: tuple[Condition, ...] = ()  # what must hold of the operator besides
+    ranks: tuple[int, ...] = ()  # ranks of input 0; empty: any
+    types: tuple[str, ...] = BYTES  # of the data's integers
+    # what the operator on integers says otherwise; None removes an attribute
     attributes: Callable[[Operator], Mapping[str, Attribute | None]] = lambda _: {}
+    # the axes, ascending, of extent 1 that the operator on integers gives and the unit does not
     squeezed: Callable[[Operator], tuple[int, ...]] = lambda _: ()
+    # the operator, with constants in all other operands, is a scale and a shift per channel: a depthwise convolution of
+    # one element, whose weights are made here. `operands` has no meaning then.
     affine: bool = False
+    # its one operand (`0=`) may be real. It is quantized before the operator, as the result is: the operator picks the
+    # largest elements, and rounding keeps their order.
     early: bool = False
+    # the operator stays on real numbers where they were dequantized, as the node `written`: as it is, the runtime would
+    # make an operator on integers of it that takes longer. `operands` has no meaning then.
     reals: bool = False
 
     def __post_init__(self) -> None:
@@ -429,6 +423,5 @@ def byte_range(value: ir.Value) -> tuple[int, int]:
 
 def known_constant(value: ir.Value | None) -> Array | None:
     """Return a constant, an initializer that no input overrides; None for any other value."""
-    if value is None or value.const_value is None or value.is_graph_input() or value.producer() is not None:
-        return None
-    return value.const_value.numpy()
+    tensor = constant_tensor(value)
+    return None if value is None or tensor is None or value.producer() is not None else tensor.numpy()

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
+from relayout.graph.walks import constant_tensor
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Fact, Signature
@@ -66,9 +67,8 @@ def cast_like(operator: Operator) -> Fact:
 def _trains(node: ir.Node) -> bool:
     """Whether a Dropout is told to leave elements out, by a constant or by what is computed."""
     mode = node.inputs[2] if len(node.inputs) > 2 else None
-    return mode is not None and (
-        mode.const_value is None or mode.is_graph_input() or bool(mode.const_value.numpy().any())
-    )
+    known = constant_tensor(mode)
+    return mode is not None and (known is None or bool(known.numpy().any()))
 
 
 @rule("Dropout", kind="layout-agnostic", draws=_trains)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
+from relayout.graph.walks import constant_tensor
 from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
@@ -49,17 +49,13 @@ def undoes(back: ir.Node, node: ir.Node) -> bool:
         return False  # halves, since opset 23
     if len(said) != len(known):
         return False
-    pairs = [(_constant(one), _constant(other)) for one, other in zip(said, known, strict=True)]
-    if any(one is None or other is None or not np.array_equal(one, other) for one, other in pairs):
+    tensors = [constant_tensor(value) for value in (*said, *known)]
+    arrays = [tensor.numpy() for tensor in tensors if tensor is not None]
+    pairs = zip(arrays, arrays[len(said) :], strict=False)
+    if len(arrays) < len(tensors) or not all(np.array_equal(one, other) for one, other in pairs):
         return False
-    scale = pairs[0][0]
-    return scale is not None and scale.dtype == np.float32 and LEAST < float(scale.reshape(-1)[0]) < MOST
-
-
-def _constant(value: ir.Value | None) -> NDArray[np.generic] | None:
-    if value is None or value.const_value is None or value.is_graph_input():
-        return None
-    return value.const_value.numpy()
+    scale = arrays[0]
+    return bool(scale.dtype == np.float32) and LEAST < float(scale.reshape(-1)[0]) < MOST
 
 
 def _by_unknown_scales(operator: Operator, letters: Letters, axis: int) -> Signature | None:

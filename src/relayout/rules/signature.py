@@ -58,16 +58,12 @@ class Placement(NamedTuple):
 
     A dimension that holds only what a grain of an axis `c` leaves free is named `c%`: the axis itself lies in the one
     that is named `c`.
-
-    Args:
-        inputs: per input the (letter, extent) of each stored dimension; None for an absent input or a parameter.
-        outputs: the same per output.
-        runs: how often the node runs in an inference: in the body of a loop once a trip.
     """
 
+    # per input the (letter, extent) of each stored dimension; None for an absent input or a parameter
     inputs: tuple[tuple[tuple[str, Extent], ...] | None, ...]
-    outputs: tuple[tuple[tuple[str, Extent], ...] | None, ...]
-    runs: int = 1
+    outputs: tuple[tuple[tuple[str, Extent], ...] | None, ...]  # the same per output
+    runs: int = 1  # how often the node runs in an inference: in the body of a loop once a trip
 
     def axes(self, letters: Sequence[str], index: int = 0, *, output: bool = False) -> tuple[int, ...]:
         """The dimensions of one operand that hold any of `letters`, ascending."""
@@ -108,22 +104,15 @@ def costs_nothing(_: Placement) -> int:
 
 
 class Written(NamedTuple):
-    """How a variant is written as a node.
+    """How a variant is written as a node."""
 
-    Args:
-        domain: the node's domain.
-        op_type: its operator.
-        attributes: name -> value, where it differs; None removes the attribute.
-        body: the variant that the standard operator has, where the node calls a model-local function: that operator
-            between the Transposes that lead there and back.
-        joined: the node states the shapes of its operands with each tile joined to its axis (`n c h w`), though they
-            lie in tiles (`n c/16 h w 16`).
-    """
-
-    domain: str
-    op_type: str
-    attributes: Mapping[str, Attribute | None] = {}
+    domain: str  # the node's domain
+    op_type: str  # its operator
+    attributes: Mapping[str, Attribute | None] = {}  # name -> value, where it differs; None removes the attribute
+    # the variant that the standard operator has, where the node calls a model-local function: that operator between the
+    # Transposes that lead there and back
     body: "Variant | None" = None
+    # the node states the shapes of its operands with each tile joined to its axis (`n c h w`), though they lie in tiles
     joined: bool = False
 
 
@@ -154,29 +143,19 @@ class Variant:
 
     A letter may lie in two dimensions: `c/16` is the outer part of an axis `c` in tiles of 16, `c%16` the tile.
     Several letters may lie in one: `h*d` is one dimension with an axis `h` and, inside of it, an axis `d`.
-
-    Args:
-        inputs: the stored order of each input's letters; None where the signature has None.
-        outputs: the same for the outputs.
-        name: how reports call it.
-        written: the node that runs it; None: the node as it is.
-        steps: the operators that stand for the node, of where its axes lie and its constants; None: it is one node.
-        free: its axes may lie in any order, and in pieces, whatever the operands' letters say.
-        follows: nobody asks for it: it is another variant with axes turned on every operand, and worth trying only
-            where an operand comes so.
-        exchanged: it runs with its first two operands exchanged.
-        costly: a CPU takes longer for it than for a Transpose before the operator and one behind it.
     """
 
-    inputs: tuple[Letters | None, ...]
-    outputs: tuple[Letters | None, ...]
-    name: str = "standard"
-    written: Written | None = field(default=None, compare=False)
+    inputs: tuple[Letters | None, ...]  # the stored order of each input's letters; None where the signature has None
+    outputs: tuple[Letters | None, ...]  # the same for the outputs
+    name: str = "standard"  # how reports call it
+    written: Written | None = field(default=None, compare=False)  # the node that runs it; None: the node as it is
+    # the operators that stand for the node, of where its axes lie and its constants; None: it is one node
     steps: Callable[[Placement, Constants], Iterable[Step]] | None = field(default=None, compare=False)
-    free: bool = False
+    free: bool = False  # its axes may lie in any order, and in pieces, whatever the operands' letters say
+    # nobody asks for it: another variant has its axes turned on every operand, and an operand must come so
     follows: bool = False
-    exchanged: bool = False
-    costly: bool = False
+    exchanged: bool = False  # it runs with its first two operands exchanged
+    costly: bool = False  # a CPU takes longer for it than for a Transpose before the operator and one behind it
 
     @cached_property
     def tiles(self) -> frozenset[tuple[str, int]]:
@@ -361,35 +340,23 @@ class Regrouped:
 
 
 class Body(NamedTuple):
-    """A subgraph of a node, with the letters of its own inputs and outputs.
+    """A subgraph of a node, with the letters of its own inputs and outputs."""
 
-    Args:
-        attribute: the node's attribute that holds the graph.
-        inputs: letters of each of the body's inputs; None: it keeps its own order.
-        outputs: letters of each of the body's outputs.
-    """
-
-    attribute: str
-    inputs: tuple[Letters | None, ...]
-    outputs: tuple[Letters | None, ...]
+    attribute: str  # the node's attribute that holds the graph
+    inputs: tuple[Letters | None, ...]  # letters of each of the body's inputs; None: it keeps its own order
+    outputs: tuple[Letters | None, ...]  # letters of each of the body's outputs
 
 
 class Nested(NamedTuple):
     """A node that runs subgraphs: letters are shared across the border, so that orders are chosen jointly.
 
     Operands of the node and of its bodies that share a letter are one value; its other axes are the node's own.
-
-    Args:
-        signature: the node's own operands, with what all of them need: `whole`, `head`, `changes`.
-        bodies: its subgraphs.
-        runs: how often the bodies run, where it is known; a price, no promise.
-        surely: whether they run at least once.
     """
 
-    signature: Signature
-    bodies: tuple[Body, ...]
-    runs: int = 1
-    surely: bool = False
+    signature: Signature  # the node's own operands, with what all of them need: `whole`, `head`, `changes`
+    bodies: tuple[Body, ...]  # its subgraphs
+    runs: int = 1  # how often the bodies run, where it is known; a price, no promise
+    surely: bool = False  # whether they run at least once
 
 
 Fact = Signature | Permuted | Regrouped | Nested | None

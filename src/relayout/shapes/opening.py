@@ -12,6 +12,7 @@ from relayout.formats.onnx.fixing import fix_dims
 from relayout.formats.onnx.inferring import infer
 from relayout.graph.source_names import SOURCE, is_made
 from relayout.graph.subgraphs import reads
+from relayout.graph.walks import producers, reached
 from relayout.layout import Dim, Extent
 from relayout.layout.stored_as import STATED, TENSOR
 from relayout.rules import Operator, outputs_of
@@ -284,23 +285,10 @@ def _followed(model: ir.Model, seeds: dict[ir.Value, Parts], what: str, binding:
 
 def _advance(choices: dict[ir.Node, int], following: Following, bound: ir.Node) -> bool:
     """Take the next way at the last node that has one and lies before who binds the axis; False if all were taken."""
-    before = _before(bound)
+    before = reached([bound], lambda node: producers(reads(node)))  # with what its bodies read
     for node, number in reversed(following.offered):
         taken = choices.pop(node, 0) + 1
         if taken < number and node in before:
             choices[node] = taken
             return True
     return False
-
-
-def _before(node: ir.Node) -> set[ir.Node]:
-    """Return the nodes that a node's operands, and what its bodies read, are made by."""
-    found: set[ir.Node] = set()
-    pending = [node]
-    while pending:
-        current = pending.pop()
-        if current not in found:
-            found.add(current)
-            makers = (value.producer() for value in reads(current))
-            pending += [maker for maker in makers if maker is not None]
-    return found

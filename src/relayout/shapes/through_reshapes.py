@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import onnx_ir as ir
 
-from relayout.layout import Extent, product
+from relayout.layout import ONE, Extent, product
 from relayout.rules import Body, Letters, Nested, Operator, normalized
 from relayout.rules.views import listed_axes
 from relayout.shapes.own_axes import extents_of
@@ -32,51 +32,35 @@ class Choice(NamedTuple):
     ways: int
 
 
-def squeeze(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
-    """Keep a part where it is, if its axis does not leave."""
-    shape, axes = operator.shape(), listed_axes(operator)
-    if shape is None:
+def squeeze(operator: Operator, dims: Sequence[Extent]) -> list[Extent] | None:
+    """Return all extents but those of the axes that leave: of several elements none may."""
+    axes, shape = listed_axes(operator), operator.shape() or ()
+    gone = [axis for axis, dim in enumerate(shape) if dim == 1] if axes is None else normalized(axes, len(dims))
+    return [dim for axis, dim in enumerate(dims) if axis not in gone]
+
+
+def unsqueeze(operator: Operator, dims: Sequence[Extent]) -> list[Extent] | None:
+    """Return the extents, with 1 for the axes that come."""
+    if (axes := listed_axes(operator)) is None:
         return None
-    gone = [axis for axis, dim in enumerate(shape) if dim == 1] if axes is None else normalized(axes, len(shape))
-    rest = [axis for axis in range(len(shape)) if axis not in gone]
-    return {rest.index(axis): part for axis, part in parts.items()} if set(rest).issuperset(parts) else None
+    rank, rest = len(dims) + len(axes), iter(dims)
+    return [ONE if axis in normalized(axes, rank) else next(rest) for axis in range(rank)]
 
 
-def unsqueeze(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
-    """Keep a part in its axis, wherever others come."""
-    shape, axes = operator.shape(), listed_axes(operator)
-    if shape is None or axes is None:
-        return None
-    rank = len(shape) + len(axes)
-    rest = [axis for axis in range(rank) if axis not in normalized(axes, rank)]
-    return {rest[axis]: part for axis, part in parts.items()}
+def flatten(operator: Operator, dims: Sequence[Extent]) -> list[Extent] | None:
+    """Return how many elements lie before the axis, and from it on."""
+    axis = operator.int("axis", 1)
+    border = axis % len(dims) if axis < len(dims) else len(dims)
+    return [product(dims[:border]), product(dims[border:])]
 
 
-def flatten(operator: Operator, parts: Parts) -> dict[int, OpenedFactor] | None:
-    """Put a part into the first of two dimensions if it stands before the axis, else into the second."""
-    shape = operator.shape()
-    if shape is None:
-        return None
-    extents, axis = [Extent.of(dim) for dim in shape], operator.int("axis", 1)
-    border = axis % len(shape) if axis < len(shape) and shape else len(shape)
-    sides: dict[int, OpenedFactor] = {}
-    for place, part in parts.items():
-        side = int(place >= border)
-        start, stop = ((0, border), (border, len(shape)))[side]
-        if side in sides:
-            return None
-        outer = product(extents[start:place]) * part.outer
-        sides[side] = part._replace(outer=outer, inner=part.inner * product(extents[place + 1 : stop]))
-    return sides
-
-
-NATURAL: Mapping[str, Callable[[Operator, Parts], dict[int, OpenedFactor] | None] | None] = {
+GIVEN: Mapping[str, Callable[[Operator, Sequence[Extent]], list[Extent] | None] | None] = {
     **dict.fromkeys(("Gather", "Split")),
     "Flatten": flatten,
     "Squeeze": squeeze,
     "Unsqueeze": unsqueeze,
 }
-"""Operator beside Reshape -> where parts lie behind it; None if it has to become a Reshape."""
+"""Operator beside Reshape -> the extents that it gives of others; None if it has to become a Reshape."""
 
 
 def follow_reshape(following: "Following", node: ir.Node, operator: Operator, target: Sequence[Extent]) -> None:
@@ -86,7 +70,7 @@ def follow_reshape(following: "Following", node: ir.Node, operator: Operator, ta
     parts = following.parts.get(value)
     if not parts:
         raise following.bound(node, "takes its shape from an opened extent, and its operand has none")
-    natural, written = _natural(following, node, operator, parts)
+    natural, written = _natural(following, node, operator, target)
     found, moving = _ways(following, node, target, natural, written)
     if len(found) > 1:
         following.offered.append(Choice(node, len(found)))
@@ -136,7 +120,7 @@ def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims
     items = shape_items(dims, following.dims(value))
     if items is None:
         raise following.bound(node, f"would need a shape of several open extents: {_text(dims)}")
-    if node.op_type in NATURAL:
+    if node.op_type in GIVEN:
         following.last.append(lambda r: r.become_reshape(node, items))
     elif operator.has(1):
         following.changes.append(lambda r: r.reshape(node, items))
@@ -145,14 +129,16 @@ def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims
 
 
 def _natural(
-    following: "Following", node: ir.Node, operator: Operator, parts: Parts
+    following: "Following", node: ir.Node, operator: Operator, target: Sequence[Extent]
 ) -> tuple[Parts | None, list[Extent] | None]:
     """Return where the parts lie if the node stays as it is, and the extents that a Reshape's own shape gives."""
-    if node.op_type in NATURAL:
-        natural = NATURAL[node.op_type]
-        return None if natural is None else natural(operator, parts), None
     value = node.inputs[0]
     assert value is not None
+    if node.op_type in GIVEN:
+        extents_given = GIVEN[node.op_type]
+        dims = None if extents_given is None else extents_given(operator, following.dims(value))
+        found = ways(extents_of(value), following.parts[value], target) if dims is not None else []
+        return next((way for way in found if list(dims_of(tuple(target), way)) == dims), None), None
     shape = node.inputs[1] if len(node.inputs) > 1 else None
     items = None if shape is None else following.computed.items(shape)
     if items is None and (shape is None or shape not in following.computed):

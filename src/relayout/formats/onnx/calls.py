@@ -14,6 +14,7 @@ import onnx_ir as ir
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, graph_values, take_over
+from relayout.graph.walks import reached
 from relayout.light_dataclass import dataclass
 
 Key = tuple[str, str, str]
@@ -234,13 +235,11 @@ def _is_alive(value: ir.Value) -> bool:
 
 def _forget(model: ir.Model, found: Calls) -> None:
     """Remove functions that were called and are not any longer, and imports of domains that nothing needs."""
-    waiting = list(all_nodes(model.graph))
-    called: set[Key] = set()
-    while waiting:
-        key = waiting.pop().op_identifier()
-        if key in model.functions and key not in called:
-            called.add(key)
-            waiting += all_nodes(model.functions[key])
+
+    def calls(graph: ir.Graph | ir.Function) -> list[Key]:
+        return [node.op_identifier() for node in all_nodes(graph) if node.op_identifier() in model.functions]
+
+    called = reached(calls(model.graph), lambda key: calls(model.functions[key]))
     gone = dict.fromkeys(call.node.op_identifier() for call in found.calls)
     for key in [key for key in gone if key not in called]:
         del model.functions[key]

@@ -358,17 +358,13 @@ class Evaluation:
 
     A vector of shapes may be known in part. It is an array of objects then: integers, extents with symbols, and None
     for an extent that has no name.
-
-    Args:
-        model: the graph, with inferred shapes.
-        known: values that are known already.
-
-    Attributes:
-        named: dimension -> what is known of its extent besides its name.
-        bounded: dimension that shape inference has a name for -> the extent that it is, or a number below that.
     """
 
-    def __init__(self, model: onnx.ModelProto, known: Mapping[str, Array]) -> None:
+    def __init__(
+        self,
+        model: onnx.ModelProto,  # the graph, with inferred shapes
+        known: Mapping[str, Array],  # values that are known already
+    ) -> None:
         graph = model.graph
         self.opsets = model.opset_import
         self.shapes = {value.name: value.type.tensor_type for value in (*graph.value_info, *graph.input, *graph.output)}
@@ -376,7 +372,8 @@ class Evaluation:
         self._long = 0
         self.extents = {name for name, array in known.items() if array.size > MOST_ELEMENTS}
         self.weights: dict[str, onnx.TensorProto] = {}
-        self.named: dict[str, Item] = {}
+        self.named: dict[str, Item] = {}  # dimension -> what is known of its extent besides its name
+        # dimension that shape inference has a name for -> the extent that it is, or a number below that
         self.bounded: dict[str, Extent] = {}
         self.constants: dict[str, list[Item]] = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
         self.initializers = {tensor.name: tensor for tensor in graph.initializer}

@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from relayout.errors import LayoutError, nearest_name
-from relayout.formats.onnx.wire import LENGTH, MODEL_GRAPH, Field, fields, opening
+from relayout.formats.onnx.wire import LENGTH, MODEL_GRAPH, Field, bodies_of, fields, opening
 from relayout.formats.stored import CHUNK, FileWindow, open_stored
 from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_graphs
@@ -125,14 +125,15 @@ def state_results(model: ir.Model) -> None:
 
 
 # Complexity: each kind of extent that an output may state is one guard of two nested loops.
-def state_names(model: ir.Model, *, opens: bool) -> list[str]:
+def state_names(
+    model: ir.Model,  # its shapes are inferred
+    *,
+    # whether an extent that is no such name, and does not follow from the inputs as a number, is open, too
+    opens: bool,
+) -> list[str]:
     """Let outputs state the names that their extents have on the inputs, where they state numbers, in place.
 
     Exporters leave the length of their example there. A runtime that believes it runs at that length alone.
-
-    Args:
-        model: the model; its shapes are inferred.
-        opens: whether an extent that is no such name, and does not follow from the inputs as a number, is open, too.
 
     Returns:
         A sentence for the report about each such output.
@@ -211,16 +212,16 @@ GRAPH_TYPES = frozenset({11, 12, 13})  # field numbers of `GraphProto`: inputs, 
 class FixedSource:
     """An ONNX file without external data, with dimensions fixed.
 
-    Args:
-        path: the file.
-        model: what was read of it, with the dimensions fixed and what follows from them inferred.
-        dims: dynamic dimension -> its number, or the name of another.
-
     Raises:
         OSError: the file cannot be read.
     """
 
-    def __init__(self, path: Path, model: ir.Model, dims: Mapping[str, Dim]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        model: ir.Model,  # what was read of it, with the dimensions fixed and what follows from them inferred
+        dims: Mapping[str, Dim],  # dynamic dimension -> its number, or the name of another
+    ) -> None:
         self._file = open_stored(path)
         self._dims, self._own = dims, facts_of(model).fixed_dims
         values = (*model.graph.inputs, *(value for node in model.graph for value in node.outputs))
@@ -258,7 +259,7 @@ class FixedSource:
             return _written(field, self._fixed(stated, self._known.get(stated.name)))
         if field.kind == LENGTH and field.number == GRAPH_NODE:
             node = onnx.NodeProto.FromString(bytes(buffer[field.start : field.stop]))
-            if bodies := list(_bodies(node.attribute)):
+            if bodies := list(bodies_of([node])):
                 for body in bodies:
                     self._fixed_inside(body)
                 return _written(field, node)
@@ -269,7 +270,7 @@ class FixedSource:
         ends = (*graph.input, *graph.output) if isinstance(graph, onnx.GraphProto) else ()
         for stated in (*ends, *graph.value_info):
             self._fixed(stated, None)
-        for body in _bodies(attribute for node in graph.node for attribute in node.attribute):
+        for body in bodies_of(graph.node):
             self._fixed_inside(body)
         return graph
 
@@ -305,13 +306,6 @@ def _written(
 
 def _size(piece: bytes | tuple[int, int]) -> int:
     return len(piece) if isinstance(piece, bytes) else piece[1] - piece[0]
-
-
-def _bodies(attributes: Iterable[onnx.AttributeProto]) -> Iterator[onnx.GraphProto]:
-    for attribute in attributes:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
 
 
 def _tensors(kind: onnx.TypeProto) -> Iterator[onnx.TypeProto.Tensor]:

@@ -11,9 +11,10 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.onnx.evaluating import NUMERIC, node_results
+from relayout.formats.onnx.evaluating import NUMERIC, SIZES, node_results, writes_at_most
 from relayout.graph.quantized_unit import VIEWS
 from relayout.graph.subgraphs import all_graphs, take_over
+from relayout.graph.walks import constant_tensor, drop_unread, producers
 
 SMALL = 1 << 10  # elements of operands up to which a result may be larger than they are
 LARGEST = 1 << 18  # elements of an operand, and of a result, up to which nodes are computed one after another
@@ -169,8 +170,7 @@ def _before(node: ir.Node, constant: Collection[ir.Node], chosen: Collection[ir.
         if node in found or node in chosen:
             continue
         found.add(node)
-        producers = (value.producer() for value in node.inputs if value is not None)
-        ahead += [producer for producer in producers if producer is not None and producer in constant]
+        ahead += [producer for producer in producers(node.inputs) if producer in constant]
     return found
 
 
@@ -239,40 +239,20 @@ def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
 
 
 def _is_known(value: ir.Value, most: int) -> bool:
-    constant = value.const_value
-    return constant is not None and constant.size <= most and not value.is_graph_input()
+    constant = constant_tensor(value)
+    return constant is not None and constant.size <= most
 
 
 def _is_bounded(node: ir.Node, most: int) -> bool:
     """Tell whether a node gives few elements: as its constants say, where they do, whatever shape the file states."""
-    count = _count_by_constants(node) if node.op_type in GROWING else None
-    if count is not None:
-        return 0 <= count <= most
+    if node.op_type in SIZES and node.op_type in GROWING:
+        tensors = [None if value is None else value.const_value for value in node.inputs]
+        arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
+        return writes_at_most(ir.serde.serialize_node(node), arrays, most)
     shapes = [value.shape for value in node.outputs]
     if all(shape is not None and shape.is_static() for shape in shapes):
         return all(prod(shape.numpy()) <= most for shape in shapes if shape is not None)
     return node.op_type not in GROWING
-
-
-def _count_by_constants(node: ir.Node) -> float | None:
-    """Return how many elements a node gives as its constants say; None where that is not known of its operator."""
-    values = [value.const_value for value in node.inputs if value is not None]
-    numbers = [value.numpy() for value in values if value is not None]
-    if node.op_type in ("ConstantOfShape", "Expand") and numbers:
-        return prod(max(int(each), 1) for each in numbers[-1].reshape(-1))
-    if node.op_type == "Tile" and len(numbers) == PAIR:
-        return int(numbers[0].size) * prod(max(int(each), 1) for each in numbers[1].reshape(-1))
-    if node.op_type == "Range":
-        if len(numbers) <= PAIR or not all(each.size for each in numbers):
-            return -1
-        first, last, step = (float(each.reshape(-1)[0]) for each in numbers)
-        return abs((last - first) / step) if step else -1
-    if node.op_type == "OneHot" and len(numbers) > PAIR and numbers[1].size:
-        return int(numbers[0].size) * abs(float(numbers[1].reshape(-1)[0]))
-    return None
-
-
-PAIR = 2
 
 
 def run_node(
@@ -381,7 +361,7 @@ def fold_weights(
                 continue
             operands = [value for value in node.inputs if value is not None]
             replace_by_constants(graph, node, results)
-            room += drop_unread(graph, operands) - size
+            room += sum(bytes_of(value) or 0 for value in drop_unread(operands) if _is_made(value)) - size
             changed = True
     return changed
 
@@ -422,7 +402,7 @@ def _size_of_results(node: ir.Node, views: Mapping[ir.Value, int]) -> int | None
 
 def _has_known_operands(value: ir.Value, views: Mapping[ir.Value, int]) -> bool:
     """Tell whether a value is a constant, or a view of constants."""
-    return value in views or (value.const_value is not None and not value.is_graph_input())
+    return value in views or constant_tensor(value) is not None
 
 
 def _computed_weights(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:
@@ -444,23 +424,6 @@ def _array(model: ir.Model, value: ir.Value) -> NDArray[Any] | None:
     node = value.producer()
     results = None if node is None else _computed_weights(model, node)
     return None if results is None else results[0]
-
-
-def drop_unread(graph: ir.Graph, values: Iterable[ir.Value]) -> int:
-    """Remove what nobody reads any longer, views with what they read; return the bytes of computed constants."""
-    freed = 0
-    for value in values:
-        node = value.producer()
-        if value.uses() or value.is_graph_output():
-            continue
-        if node is not None and node.graph is not None:
-            operands = [operand for operand in node.inputs if operand is not None]
-            node.graph.remove(node, safe=True)
-            freed += drop_unread(graph, operands)
-        elif graph.initializers.get(value.name or "") is value:
-            graph.initializers.pop(value.name or "")
-            freed += (bytes_of(value) or 0) if _is_made(value) else 0
-    return freed
 
 
 def _is_made(value: ir.Value) -> bool:

@@ -21,6 +21,7 @@ from relayout.formats.onnx.checking import first_version, first_version_with, is
 from relayout.graph.domains import RESIZE
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_nodes, take_over
+from relayout.graph.walks import constant_tensor
 
 # A model while it is written in an older opset, and the error of a node that needs a newer one.
 
@@ -154,9 +155,8 @@ DEFINITIONS: Mapping[str, Callable[[OlderSteps], None]] = {  # operators that be
 
 
 def _array(value: ir.Value | None) -> NDArray[Any] | None:
-    if value is None or value.const_value is None or value.is_graph_input():
-        return None
-    return value.const_value.numpy()
+    tensor = constant_tensor(value)
+    return None if tensor is None else tensor.numpy()
 
 
 def _drop_input(node: ir.Node, slot: int) -> None:
@@ -168,7 +168,7 @@ def _axes_as_attribute(older: OlderModel, node: ir.Node) -> None:
     """A reduction's axes: an operand from 18 on."""
     if older.opset >= 18 or len(node.inputs) < 2:
         return
-    axes = None if node.inputs[1] is None else _array(node.inputs[1])
+    axes = _array(node.inputs[1])
     if node.inputs[1] is not None and axes is None:
         raise NewerError("computed axes, from opset 18 on")
     if axes is not None and axes.size:

@@ -288,8 +288,8 @@ def cut(
     """
     graph = model.graph
     known = _known(graph)
-    starts = [_find(model, known, "inputs", name) for name in _once("inputs", inputs or ())]
-    ends = [_find(model, known, "outputs", name) for name in _once("outputs", outputs or ())] or list(graph.outputs)
+    starts = [_find(model, known, "inputs", name) for name in once("inputs", inputs or ())]
+    ends = [_find(model, known, "outputs", name) for name in once("outputs", outputs or ())] or list(graph.outputs)
     for value, name in zip(starts, inputs or (), strict=True):
         _check_start(value, name, ends)
     for value, name in zip(ends, outputs or (), strict=False):
@@ -335,7 +335,8 @@ def _keep_named(graph: ir.Graph, part: ir.Graph) -> None:
             part.register_initializer(kept)
 
 
-def _once(side: str, names: Sequence[str]) -> Sequence[str]:
+def once(side: str, names: Sequence[str]) -> Sequence[str]:
+    """Return the names, of which none may be there twice."""
     for i, name in enumerate(names):
         if name in names[:i]:
             raise NamesError(f"--{side}: {name!r} is given twice")

@@ -23,6 +23,7 @@ from relayout.graph.domains import MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS
 from relayout.graph.source_names import Names, label
 from relayout.graph.subgraphs import all_graphs, all_nodes, take_over
+from relayout.graph.walks import constant_tensor
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "finn")
 """The domain under which QONNX, Brevitas and FINN have written these operators."""
@@ -44,14 +45,13 @@ CHOICES = ("GlobalMaxPool", "MaxPool", "ReduceMax")  # operators that pick some 
 NEAREST = ("ROUND", "HALF_EVEN")  # rounding modes that are QuantizeLinear's
 
 
-def define_quantizers(model: ir.Model, names: Names, *, by_integers: bool = True) -> bool:
-    """Write quantizers of QONNX by operators of the standard, in place; return whether there were any.
-
-    Args:
-        model: the model; what new nodes give has no types and shapes yet.
-        names: of all its values; it grows.
-        by_integers: whether to write QuantizeLinear and DequantizeLinear where they do; else QONNX's own definition.
-    """
+def define_quantizers(
+    model: ir.Model,  # what new nodes give has no types and shapes yet
+    names: Names,  # of all its values; it grows
+    *,
+    by_integers: bool = True,  # whether to write QuantizeLinear and DequantizeLinear where they do; else QONNX's own
+) -> bool:
+    """Write quantizers of QONNX by operators of the standard, in place; return whether there were any."""
     version = model.opset_imports.get("", 1)
     changes = [
         QUANTIZERS[node.op_type](graph, node, names, version).run(by_integers=by_integers)
@@ -94,8 +94,7 @@ class _Quantizer(Writing):
 
     def constant_of(self, slot: int) -> NDArray[Any] | None:
         """Return an operand; None where it is not known before a run."""
-        value = self.node.inputs[slot] if slot < len(self.node.inputs) else None
-        known = None if value is None or value.is_graph_input() else value.const_value
+        known = constant_tensor(self.node.inputs[slot] if slot < len(self.node.inputs) else None)
         return None if known is None else known.numpy()
 
     def step(self, op_type: str, *inputs: ir.Value | float) -> ir.Value:

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from relayout.formats.tflite.importing.builder import Dims, dims
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.operators.slicing import cut, joined, squeeze, unsqueeze
+from relayout.graph.walks import reached
 from relayout.lowering.recognise_recurrent.forms import (
     MIDDLE,
     Applied,
@@ -319,14 +320,12 @@ class _Writing:
 
     def _bring_out(self, value: ir.Value) -> None:
         """Take along the nodes of the body that compute a matrix."""
-        settled, waiting, needed = self.reading.settled, [value], set()
-        while waiting:
-            node = settled.get(id(waiting.pop()))
-            if node is not None and id(node) not in needed:
-                needed.add(id(node))
-                waiting += [given for given in node.inputs if given is not None]
-        there = {id(node) for node in self.op.builder.nodes}
-        self.op.builder.nodes += [n for n in self.rounds.nodes if id(n) in needed and id(n) not in there]
+        settled, there = self.reading.settled, {id(node) for node in self.op.builder.nodes}
+        needed = reached(
+            [settled[id(value)]] if id(value) in settled else [],
+            lambda node: [settled[id(given)] for given in node.inputs if id(given) in settled],
+        )
+        self.op.builder.nodes += [n for n in self.rounds.nodes if n in needed and id(n) not in there]
 
     def _biases(self, units: int) -> ir.Value | None:
         names = [f"{BIAS}{kind}{gate}" for kind in "WR" for gate in self.cell.gates]

@@ -20,11 +20,11 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.onnx.evaluating import node_results
-from relayout.formats.onnx.folding import drop_unread
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.facts import add_notes
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
 from relayout.graph.source_names import Names, known_as, stands_for
+from relayout.graph.walks import drop_unread
 from relayout.layout.stored_as import MOST_STEPS_OFF, STEPS_OFF
 from relayout.lowering.conditions import Condition
 from relayout.lowering.constants import Constants
@@ -304,7 +304,7 @@ def _as_one_builtin(model: ir.Model, target: Target) -> Iterator[_Kept]:
             producer = None if found is None else _written(model, constants.names, end, source, found[0], target)
             if found is not None and producer is not None:
                 yield _Kept(*found, (known_as(end.outputs[0]),))
-                drop_unread(model.graph, producer.outputs)
+                drop_unread(producer.outputs)
                 break
 
 

@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from relayout.errors import NamesError, ReadError, RelayoutError, UnsupportedError, nearest, nearest_values
 from relayout.formats.flatbuffer import Source
+from relayout.formats.onnx.parts import once
 from relayout.formats.recognition import PRODUCER, SOURCE_FORMAT
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load, open_source
@@ -354,8 +355,8 @@ def cut(
     """
     subgraph = model.subgraphs[index]
     named = _Names(model, index, signature)
-    starts = [named.find("inputs", name) for name in named.once("inputs", inputs or ())]
-    ends = tuple(named.find("outputs", name) for name in named.once("outputs", outputs or ())) or subgraph.outputs
+    starts = [named.find("inputs", name) for name in once("inputs", inputs or ())]
+    ends = tuple(named.find("outputs", name) for name in once("outputs", outputs or ())) or subgraph.outputs
     named.refuse_constants("inputs", inputs or (), starts)
     named.refuse_constants("outputs", outputs or (), ends)
     for start, name in zip(starts, inputs or (), strict=True):
@@ -441,12 +442,6 @@ class _Names:
         subgraph = model.subgraphs[index]
         made = {i for operator in subgraph.operators for i in operator.outputs}
         self.computed = made | {*subgraph.inputs, *subgraph.outputs}
-
-    def once(self, side: str, names: Sequence[str]) -> Sequence[str]:
-        for i, name in enumerate(names):
-            if name in names[:i]:
-                raise NamesError(f"--{side}: {name!r} is given twice")
-        return names
 
     def refuse_constants(self, side: str, names: Sequence[str], tensors: Sequence[int]) -> None:
         for name, tensor in zip(names, tensors, strict=False):

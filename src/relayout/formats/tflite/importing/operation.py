@@ -25,6 +25,7 @@ from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.importing.tensors import DTYPES, FEW_BITS, QUANTIZED_TYPES, array, dequantized
 from relayout.formats.tflite.spelled_out import BUILTIN, SMALL, VIEWS, Builtin, Operand, is_restorable
 from relayout.graph.source_names import SOURCE
+from relayout.graph.walks import producers, reached
 from relayout.layout import perm as perms
 
 MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
@@ -89,12 +90,7 @@ class Operation(Emission):
         casts = [p for p in map(flow.producer, operator.inputs) if p is not None and p.name == "DEQUANTIZE"]
         for one in (operator, *casts):
             values = [self.tensors.value(tensors[i]) for i in one.outputs if self.tensors.has_value(tensors[i])]
-            waiting = [value.producer() for value in values]
-            while waiting:
-                node = waiting.pop()
-                if node is not None and node.metadata_props.get(SOURCE, "").endswith(f" {one.place}"):
-                    self.builder.spare.add(id(node))
-                    waiting += [value.producer() for value in node.inputs if value is not None]
+            self.builder.spare |= {id(node) for node in _written_for(one, values)}
 
     # Operands as values.
 
@@ -363,6 +359,16 @@ class Operation(Emission):
         if node is None or self.tensors.is_bound(value) or node.metadata_props.get(SOURCE) != self.source:
             value = self.emit("Identity", [value])
         self.tensors.bind(tensor, value)
+
+
+def _written_for(operator: Operator, values: Iterable[ir.Value]) -> Iterable[ir.Node]:
+    """Return the nodes that were written for an operator, and that values follow from."""
+
+    def own(values: Iterable[ir.Value | None]) -> list[ir.Node]:
+        place = f" {operator.place}"
+        return [node for node in producers(values) if node.metadata_props.get(SOURCE, "").endswith(place)]
+
+    return reached(own(values), lambda node: own(node.inputs))
 
 
 class FoldingOperation(Operation):

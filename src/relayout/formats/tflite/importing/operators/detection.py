@@ -158,9 +158,6 @@ def _regular(
     return op.emit("Gather", [squeeze(op, boxes, [0]), kept], axis=0), labels, best
 
 
-_BOOL = ir.DataType.BOOL
-
-
 def _chosen(op: Operation) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Indices of the boxes that are kept, how many there are, and what is missing to the number wanted."""
     boxes, scores = unsqueeze(op, op.real(0), [0]), unsqueeze(op, op.real(1), [0, 1])
@@ -176,8 +173,12 @@ def _chosen(op: Operation) -> tuple[ir.Value, ir.Value, ir.Value]:
 def _filled(op: Operation, x: ir.Value, missing: ir.Value) -> ir.Value:
     """Zeros behind what was found, up to the number wanted."""
     pads = op.emit("Concat", [op.ints([0], "begin"), missing], axis=0)
-    extent: Dim = op.integers(2, 1)[0] if op.is_constant(2) else None
-    return op.emit("Pad", [x, pads], op.out_dims((extent,)), mode="constant")
+    return op.emit("Pad", [x, pads], _wanted(op), mode="constant")
+
+
+def _wanted(op: Operation) -> Dims:
+    """The extent of results: how many boxes are wanted."""
+    return op.out_dims((op.integers(2, 1)[0] if op.is_constant(2) else None,))
 
 
 @operator("NON_MAX_SUPPRESSION_V4")
@@ -226,7 +227,7 @@ def _softly(op: Operation, sigma: float) -> None:
         return op.emit("Gather", [value, at], axis=0)
 
     round_ = op.builder.value(op.builder.names.unique(op.hint("round")), _INT64, ())
-    going = op.builder.value(op.builder.names.unique(op.hint("going")), _BOOL, ())
+    going = op.builder.value(op.builder.names.unique(op.hint("going")), ir.DataType.BOOL, ())
     left = op.builder.value(op.builder.names.unique(op.hint("left")), ir.DataType.FLOAT, (n,))
     with op.builder.body() as nodes:
         best = op.emit("ArgMax", [left], axis=0, keepdims=0)
@@ -250,9 +251,7 @@ def _softly(op: Operation, sigma: float) -> None:
         one = op.cast(valid, _INT64)
         still = op.emit("Identity", [going])
     body = ir.Graph([round_, going, left], [still, kept, index, given, one], nodes=nodes, name=op.hint("body"))
-    most = scalar(op, op.cast(op.stored(2), _INT64))
-    extent: Dim = op.integers(2, 1)[0] if op.is_constant(2) else None
-    rows = op.out_dims((extent,))
+    most, rows = scalar(op, op.cast(op.stored(2), _INT64)), _wanted(op)
     always = op.array("true", np.array(True))
     name = op.hint("soft")
     results = op.builder.emit(

@@ -163,9 +163,6 @@ def matrix_set_diag(op: Operation) -> None:
 
 # Sums, products and extremes of the rows that belong together.
 
-_BOOL = ir.DataType.BOOL
-_INT64 = ir.DataType.INT64
-
 
 def _limits(dtype: ir.DataType) -> tuple[float, float]:
     if dtype.is_floating_point():

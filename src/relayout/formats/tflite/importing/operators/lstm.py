@@ -289,13 +289,8 @@ class Lstm:
 
 
 @operator("UNIDIRECTIONAL_SEQUENCE_LSTM", options="UnidirectionalSequenceLSTMOptions")
-def unidirectional_sequence_lstm(op: Operation) -> None:
-    """LSTM, forward; a Scan where a cell may reach its limit, or a step is projected, normalized or quantized."""
-    unidirectional(op)
-
-
 def unidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
-    """Hand over a sequence."""
+    """LSTM, forward; a Scan where a cell may reach its limit, or a step is projected, normalized or quantized."""
     time_major = op.options.time_major
     x = recurrent.sequence(op, 0, time_major=time_major)
     cell = kind(op, Operands())
@@ -309,13 +304,8 @@ def unidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
 
 
 @operator("BIDIRECTIONAL_SEQUENCE_LSTM", options="BidirectionalSequenceLSTMOptions")
-def bidirectional_sequence_lstm(op: Operation) -> None:
-    """LSTM forward, LSTM in reverse."""
-    bidirectional(op)
-
-
 def bidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
-    """Hand over a sequence in both directions."""
+    """LSTM forward, LSTM in reverse."""
     recurrent.only_floats(op)
     options = op.options
     ours, theirs, both = recurrent.paired(op, 39, 41, time_major=options.time_major)
@@ -326,16 +316,11 @@ def bidirectional(op: Operation, kind: type[Lstm] = Lstm) -> None:
 
 
 @operator("LSTM", options="LSTMOptions")
-def lstm(op: Operation) -> None:
+def single_step(op: Operation, kind: type[Lstm] = Lstm) -> None:
     """LSTM of one step; the basic kernel, whose states are operands and results, spelled out."""
     if op.options.kernel_type == 1:
         _basic(op)
-    else:
-        single_step(op)
-
-
-def single_step(op: Operation, kind: type[Lstm] = Lstm) -> None:
-    """Hand over one step."""
+        return
     cell = kind(op, Operands())
     y = cell.over(recurrent.one_step(op))
     recurrent.mark(op, recurrent.loop_of(y), cell.which.states)

@@ -1,0 +1,50 @@
+"""Walks through a graph: what can be reached from where, what a value holds, and what nobody reads any longer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from typing import TypeVar
+
+import onnx_ir as ir
+
+T = TypeVar("T", bound=Hashable)
+
+
+def reached(starts: Iterable[T], ahead: Callable[[T], Iterable[T]]) -> dict[T, None]:
+    """Return what can be reached from some things, these among it, each once."""
+    found: dict[T, None] = {}
+    waiting = list(starts)
+    while waiting:
+        each = waiting.pop()
+        if each not in found:
+            found[each] = None
+            waiting += ahead(each)
+    return found
+
+
+def producers(values: Iterable[ir.Value | None]) -> Iterator[ir.Node]:
+    """Yield the nodes that give values."""
+    return (node for value in values if value is not None and (node := value.producer()) is not None)
+
+
+def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """Return the tensor that a value holds in every run; None where it is computed, or an input may override it."""
+    return None if value is None or value.is_graph_input() else value.const_value
+
+
+def drop_unread(values: Iterable[ir.Value]) -> list[ir.Value]:
+    """Remove values that nobody reads any longer, with what only they read; return the initializers among them."""
+    dropped: list[ir.Value] = []
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        node, graph = value.producer(), value.graph
+        if value.uses() or value.is_graph_output():
+            continue
+        if node is not None and node.graph is not None:
+            waiting += [operand for operand in node.inputs if operand is not None]
+            node.graph.remove(node, safe=True)
+        elif graph is not None and graph.initializers.get(value.name or "") is value:
+            del graph.initializers[value.name or ""]
+            dropped.append(value)
+    return dropped
