@@ -36,7 +36,7 @@ def positional(
         return tuple(letter for each in words for letter in each)
 
     read, gives = {slot: letters(text) for slot, text in inputs.items()}, tuple(map(letters, given))
-    free, named = frozenset(letters(block)), {letter for each in (*read.values(), *gives) for letter in each}
+    free, whole = frozenset(letters(block)), frozenset[str]().union(*read.values(), *gives)
     return Signature(
-        operator.operands(read), gives[: len(operator.outputs)], named - free, free, across=frozenset(letters(across))
+        operator.operands(read), gives[: len(operator.outputs)], whole - free, free, across=frozenset(letters(across))
     ).positional()
