@@ -43,13 +43,8 @@ def convolved(
     else:
         i, o, block = "i", "o", "n"
     given = {0: "n c *s", kernel: f"{o} {i} *k", **per_channel(operator, channels, o)}
-    return _turned(operator, positional(operator, given | dict.fromkeys(alike, f"n {o} *t"), f"n {o} *t", block))
-
-
-def _turned(operator: Operator, signature: Signature) -> Signature:
-    """Let the axes of space of a convolution of the standard lie in any order."""
-    rank = operator.needed_rank()
-    return signature if operator.domain else turning(operator, signature, *(spatial(rank, each) for each in "stk"))
+    signature = positional(operator, given | dict.fromkeys(alike, f"n {o} *t"), f"n {o} *t", block)
+    return signature if operator.domain else turning(operator, signature)
 
 
 @rule("Conv", kind="layout-sensitive", layouts={0: "NC", 1: "OI"})
@@ -113,7 +108,8 @@ def in_both_layouts(operator: Operator, plain: Callable[[Operator], Signature | 
 def transposed(operator: Operator, bias: int) -> Signature:
     """The signature of a transposed convolution; `bias` is the input of one item per output channel."""
     o, block = ("o", "n c o") if operator.int("group", 1) == 1 else ("i", "n")
-    return _turned(operator, positional(operator, {0: "n c *s", 1: f"c {o} *k", bias: "o"}, "n o *t", block))
+    signature = positional(operator, {0: "n c *s", 1: f"c {o} *k", bias: "o"}, "n o *t", block)
+    return signature if operator.domain else turning(operator, signature)
 
 
 @rule("ConvTranspose", kind="layout-sensitive", layouts={0: "NC", 1: "IO"})

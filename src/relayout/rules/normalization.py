@@ -11,8 +11,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.rules.convolution import spatial
 from relayout.rules.facts import along_computed
+from relayout.rules.formula import positional
 from relayout.rules.operator import Operator, axis_letters, normalized
 from relayout.rules.registry import rule
 from relayout.rules.signature import (
@@ -170,13 +170,11 @@ def batch_normalization(operator: Operator) -> Fact:
     rank = operator.needed_rank()
     if not operator.int("spatial", 1):
         return None
-    letters = ("n", "c", *spatial(rank, "s")) if rank > 1 else ("n",)
-    inputs = operator.operands({0: letters, **dict.fromkeys(range(1, len(operator.inputs)), ("c",))})
-    outputs = (letters, *((("c",),) * (len(operator.outputs) - 1)))
+    x = "n c *s" if rank > 1 else "n"
     trained = operator.int("training_mode", 0) or any(map(operator.gives, range(1, len(operator.outputs))))
-    across = frozenset(letters) - {"c"} if trained else frozenset[str]()
-    plain = Signature(inputs, outputs, block=frozenset(letters), across=across).positional()
-    signature = turning(operator, plain, letters[2:])
+    given, outputs = dict.fromkeys(range(1, len(operator.inputs)), "c"), x + ", c" * (len(operator.outputs) - 1)
+    plain = positional(operator, {0: x, **given}, outputs, x, across=x.replace(" c", "") if trained else "")
+    signature = turning(operator, plain)
     if rank < 3 or trained or not _has_constants(operator, PARAMETERS):
         return signature
     steps = partial(_affine, operator.float("epsilon", 1e-5))
@@ -222,10 +220,8 @@ def instance_normalization(operator: Operator) -> Fact:
     rank = operator.rank()
     if rank is None or operator.version < 6:
         return None
-    letters = ("n", "c", *spatial(rank, "s"))
-    inputs = operator.operands({0: letters, 1: ("c",), 2: ("c",)})
-    plain = Signature(inputs, (letters,), block=frozenset(letters), across=frozenset(letters[2:])).positional()
-    signature = turning(operator, plain, letters[2:])
+    plain = positional(operator, {0: "n c *s", 1: "c", 2: "c"}, "n c *s", "n c *s", across="*s")
+    signature = turning(operator, plain)
     if rank < 3 or not _has_constants(operator, 3):
         return signature
     steps = partial(_over_space, Normalizing.of(operator))
@@ -247,12 +243,8 @@ def _over_space(normalizing: "Normalizing", placement: Placement, given: Constan
 def group_normalization(operator: Operator) -> Fact:
     """`x[n c *s], scale[c] -> y[n c *s]`: positions fixed but for s; with constants c last, too, as means."""
     rank = operator.needed_rank()
-    letters = ("n", "c", *spatial(rank, "s"))
-    each = ("c",) if operator.version >= 21 else ("g",)
-    inputs = operator.operands({0: letters, 1: each, 2: each})
-    block, across = frozenset(letters) - {"c"}, frozenset(letters[2:])
-    signature = Signature(inputs, (letters,), frozenset("cg"), block, across=across).positional()
-    turned = turning(operator, signature, letters[2:])
+    each = "c" if operator.version >= 21 else "g"
+    turned = turning(operator, positional(operator, {0: "n c *s", 1: each, 2: each}, "n c *s", "n *s", across="*s"))
     groups, channels = operator.int("num_groups", 0), operator.extent(0, 1)
     if rank < 3 or not groups or channels is None or not channels.is_static:
         return turned

@@ -26,15 +26,10 @@ def pooled_at_once(operator: Operator) -> Signature:
     return replace(signature, block=signature.block | signature.whole, whole=frozenset())
 
 
-def _turning(operator: Operator, signature: Signature) -> Signature:
-    rank = operator.rank() or 0
-    return turning(operator, signature, spatial(rank, "s"), spatial(rank, "t"))
-
-
 @rule("AveragePool", "LpPool", kind="layout-sensitive", layouts={0: "NC"})
 def pool(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *s]`: positions fixed but for s, whose axes may lie in any order."""
-    return _turning(operator, pooled(operator))
+    return turning(operator, pooled(operator))
 
 
 REDUCING = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}
@@ -46,7 +41,7 @@ def global_reduction(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *1]`: any order, even in pieces; other than with n and c first it is a reduction over s."""
     rank = operator.rank()
     if rank is None or rank < 3:
-        return _turning(operator, pooled_at_once(operator))
+        return turning(operator, pooled_at_once(operator))
     space = spatial(rank, "s")
 
     def changes(placement: Placement) -> Changes:
@@ -65,7 +60,7 @@ def global_reduction(operator: Operator) -> Fact:
 @rule("GlobalLpPool", kind="layout-sensitive", layouts={0: "NC"})
 def global_pool(operator: Operator) -> Fact:
     """`x[n c *s] -> y[n c *1]`: positions fixed but for s, whose axes may lie in any order."""
-    return _turning(operator, pooled_at_once(operator))
+    return turning(operator, pooled_at_once(operator))
 
 
 @rule("QLinearAveragePool", kind="layout-sensitive", domain="com.microsoft")
@@ -93,7 +88,7 @@ def max_pool(operator: Operator) -> Fact:
     outputs = operator.results(signature.outputs[0] or ())
     if operator.gives(1):
         return replace(signature, outputs=outputs, whole=signature.whole | frozenset("nc")).positional()
-    return _turning(operator, replace(signature, outputs=outputs).positional())
+    return turning(operator, replace(signature, outputs=outputs).positional())
 
 
 @rule("MaxUnpool", kind="layout-sensitive", layouts={0: "NC", 1: "NC"})
@@ -108,7 +103,7 @@ def lrn(operator: Operator) -> Fact:
     rank = operator.needed_rank()
     letters = ("n", "c", *spatial(rank, "s"))
     signature = Signature((letters,), (letters,), frozenset("c"), frozenset(letters)).positional()
-    return turning(operator, signature, letters[2:])
+    return turning(operator, signature)
 
 
 @rule("ImageScaler", kind="layout-sensitive")

@@ -14,6 +14,7 @@ from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, renumbered_axis
 
 AXIS_REQUIRED = 4  # opset from which Concat has no default axis (1 before)
+SLICE_INPUTS = 10  # opset from which a Slice has its bounds as inputs
 
 
 @rule("Concat", kind="axis attributes")
@@ -67,7 +68,7 @@ def split(operator: Operator) -> Fact:
 def slice_(operator: Operator) -> Fact:
     """Any order; the sliced axes are dimensions in order and are renumbered, even where they are computed."""
     rank = operator.rank()
-    as_input = operator.version >= 10
+    as_input = operator.version >= SLICE_INPUTS
     axes = _sliced_axes(operator)
     if axes is None and operator.has(3):
         return along_computed(operator, 3, ordered=True)
@@ -76,7 +77,7 @@ def slice_(operator: Operator) -> Fact:
     letters = axis_letters(rank)
     where = normalized(axes, rank)
     sliced = tuple(letters[axis] for axis in where)
-    bounds = _bounds(operator, where, as_input=as_input)
+    bounds = _bounds(operator, where)
     shape = operator.shape() or ()
 
     def changes(placement: Placement) -> Changes:
@@ -99,7 +100,7 @@ def slice_(operator: Operator) -> Fact:
 
 def _sliced_axes(operator: Operator) -> tuple[int, ...] | None:
     """The axes that a Slice names, or the first ones, as many as it has bounds; None if they are not known."""
-    if operator.version < 10:
+    if operator.version < SLICE_INPUTS:
         starts, axes = operator.ints("starts"), operator.ints("axes")
         return tuple(range(len(starts))) if axes is None and starts is not None else axes
     if operator.has(3):
@@ -117,16 +118,29 @@ class Bound(NamedTuple):
     plain: bool
 
 
-def _bounds(operator: Operator, axes: Sequence[int], *, as_input: bool) -> list[Bound] | None:
+def slice_bounds(operator: Operator) -> dict[int, tuple[int, int, int]] | None:
+    """Return the start, end and step of each axis that a Slice names; None where they are computed."""
+    rank = operator.rank()
+    if operator.version < SLICE_INPUTS:
+        starts, ends, axes, steps = operator.ints("starts"), operator.ints("ends"), operator.ints("axes"), None
+        known = True
+    else:
+        starts, ends, axes, steps = (operator.integers(slot) for slot in (1, 2, 3, 4))
+        known = all(operator.integers(slot) is not None for slot in (3, 4) if operator.has(slot))
+    if rank is None or starts is None or ends is None or not known:
+        return None
+    named = normalized(tuple(range(len(starts))) if axes is None else axes, rank)
+    counts = (1,) * len(starts) if steps is None else steps
+    return {axis: (start, end, step) for axis, start, end, step in zip(named, starts, ends, counts, strict=False)}
+
+
+def _bounds(operator: Operator, axes: Sequence[int]) -> list[Bound] | None:
     """The bounds of each sliced axis; None where they are computed."""
-    starts = operator.integers(1) if as_input else operator.ints("starts")
-    ends = operator.integers(2) if as_input else operator.ints("ends")
-    steps = operator.integers(4) if as_input and operator.has(4) else (1,) * len(axes)
-    shape = operator.shape() or ()
-    if starts is None or ends is None or steps is None or not len(starts) == len(ends) == len(steps) == len(axes):
+    said, shape = slice_bounds(operator), operator.shape() or ()
+    if said is None or tuple(said) != tuple(axes):
         return None
     found: list[Bound] = []
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+    for axis, (start, end, step) in said.items():
         extent = shape[axis]
         first, last, _ = slice(start, end).indices(extent) if isinstance(extent, int) else (0, 0, 0)
         plain = step == 1 and first < last

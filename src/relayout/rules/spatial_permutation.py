@@ -7,7 +7,7 @@ from functools import cache
 from itertools import permutations
 
 from relayout.layout import perm as perms
-from relayout.rules.operator import Operator
+from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.signature import Changes, Letters, Placement, Signature, Variant
 
 MOST_AXES = 3  # of an image: more have too many orders to list
@@ -18,11 +18,13 @@ AXIS_BY_AXIS = ("dilations", "kernel_shape", "output_padding", "output_shape", "
 def turning(
     operator: Operator,  # the node
     signature: Signature,  # one with the standard's order as its only variant
-    # for images, results, kernels: their letters of the axes of space; those at one place belong together
+    # letters of the axes of space, of which those at one place belong together; by default those of images (`s0 …`),
+    # results (`t0 …`) and kernels (`k0 …`)
     *space: Letters,
 ) -> Signature:
     """The signature with a variant for every other order of the axes of space, the same on all operands."""
-    count = len(space[0]) if space else 0
+    space = space or tuple(axis_letters((operator.rank() or 0) - 2, each) for each in "stk")
+    count = len(space[0])
     lists = [name for name in (*AXIS_BY_AXIS, "pads") if name in operator.attributes]
     # What is said axis by axis must be said of all axes of space, and of no others.
     if any(len(operator.ints(name) or ()) != (2 * count if name == "pads" else count) for name in lists):

@@ -13,7 +13,8 @@ import onnx_ir as ir
 
 from relayout.graph.domains import RESIZE
 from relayout.layout import Extent
-from relayout.rules import Fact, Operator, Permuted, Regrouped, Signature, axis_letters, draws, normalized
+from relayout.rules import Fact, Operator, Permuted, Regrouped, Signature, axis_letters, draws
+from relayout.rules.slicing import slice_bounds
 from relayout.shapes.parts import OpenedFactor, ways
 
 # Operators whose result depends on how many elements an opened axis has.
@@ -186,9 +187,6 @@ def extents_of(value: ir.Value) -> tuple[Extent, ...]:
     return tuple(Extent.of(dim if isinstance(dim, int) else str(dim.value)) for dim in value.shape)
 
 
-SLICE_INPUTS = 10  # the opset from which a Slice has its bounds as inputs
-
-
 def gather(operator: Operator, _: Fact) -> Fact:
     """`x[*a g *b], i[*i] -> y[*a *i *b]`; of one element the first is all, and the Gather is a Squeeze."""
     rank, indices = operator.rank(), operator.rank(1)
@@ -213,22 +211,6 @@ def slice_(operator: Operator, fact: Fact) -> Fact:
         if isinstance(extent := shape[axis], int) and slice(start, end, step).indices(extent) == (0, extent, 1)
     }
     return replace(fact, whole=fact.whole - free)
-
-
-def slice_bounds(operator: Operator) -> dict[int, tuple[int, int, int]] | None:
-    """Return the start, end and step of each axis that a Slice names; None where they are computed."""
-    rank = operator.rank()
-    if operator.version < SLICE_INPUTS:
-        starts, ends, axes, steps = operator.ints("starts"), operator.ints("ends"), operator.ints("axes"), None
-        known = True
-    else:
-        starts, ends, axes, steps = (operator.integers(slot) for slot in (1, 2, 3, 4))
-        known = all(operator.integers(slot) is not None for slot in (3, 4) if operator.has(slot))
-    if rank is None or starts is None or ends is None or not known:
-        return None
-    named = normalized(tuple(range(len(starts))) if axes is None else axes, rank)
-    counts = (1,) * len(starts) if steps is None else steps
-    return {axis: (start, end, step) for axis, start, end, step in zip(named, starts, ends, counts, strict=False)}
 
 
 def reverse_sequence(operator: Operator, fact: Fact) -> Fact:

@@ -18,7 +18,8 @@ from relayout.graph.subgraphs import take_over
 from relayout.layout import Dim, Extent
 from relayout.light_dataclass import dataclass
 from relayout.rules import Operator
-from relayout.shapes.own_axes import extents_of, slice_bounds
+from relayout.rules.slicing import slice_bounds
+from relayout.shapes.own_axes import extents_of
 from relayout.shapes.parts import OpenedFactor, Parts
 
 Place = tuple[ir.Value, int]  # a dimension: a value and its axis

@@ -28,7 +28,7 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.transposed_axes import Axis, Place, are_few, kernel_at, places_of
 from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
-from relayout.shapes.own_axes import SLICE_INPUTS
+from relayout.rules.slicing import SLICE_INPUTS
 from relayout.targets.litert.insertion import OPEN
 from relayout.targets.litert.integer_scales import stored_integers
 from relayout.targets.litert.large_windows import MOST_AT_A_TIME

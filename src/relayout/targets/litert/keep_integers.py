@@ -34,7 +34,7 @@ from relayout.lowering.fuse_epilogue import only_reader
 from relayout.lowering.passes import PASSES
 from relayout.rules import Operator, Step, rule_of
 from relayout.rules.facts import operator_of
-from relayout.shapes.own_axes import SLICE_INPUTS
+from relayout.rules.slicing import SLICE_INPUTS
 from relayout.targets.litert.insertion import Insertion
 from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, requantized, unit_scales
 from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of, stored_reals

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -394,22 +394,29 @@ def _interpolated(op: Operation, x: ir.Value) -> ir.Value:
     narrow, x = x.dtype, op.cast(x, ir.DataType.INT64)
     for axis, (extent, size) in enumerate(zip(extents, sizes, strict=True), 1):
         low, high, above = _neighbours(extent, size, op)
-        behind = (1,) * (3 - axis)
-        before, after = (
-            op.each(
-                "Mul",
-                op.emit("Gather", [x, op.ints(places, "places")], axis=axis),
-                op.array("weights", weights.reshape(size, *behind)),
-            )
-            for places, weights in ((low.tolist(), (1 << _BITS) - above), (high.tolist(), above))
-        )
-        x = op.each("Add", before, after)
+        x = weighted(op, x, axis, [(low, (1 << _BITS) - above), (high, above)])
     # Not a Sign: that of ONNX Runtime looks at 32 bits.
     below = op.each("Less", x, op.number(0, x, "zero"))
     halves = [op.number(sign << 2 * _BITS - 1, x, "half") for sign in (-1, 1)]
     half = op.emit("Where", [below, *halves])
     y = op.each("Div", op.each("Add", x, half), op.number(1 << 2 * _BITS, x, "whole"))
     return op.cast(y, narrow or ir.DataType.INT16)
+
+
+def weighted(
+    op: Operation,
+    x: ir.Value,
+    axis: int,
+    # of each neighbour, its place and its weight for each place of the result along the axis
+    neighbours: Iterable[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]],
+) -> ir.Value:
+    """The sum of neighbours along an axis, times their weights."""
+    behind = (1,) * (len(dims(x)) - axis - 1)
+    parts = []
+    for places, weights in neighbours:
+        part = op.emit("Gather", [x, op.ints(places.tolist(), "places")], axis=axis)
+        parts.append(op.each("Mul", part, op.array("weights", weights.reshape(-1, *behind))))
+    return reduce(partial(op.each, "Add"), parts)
 
 
 def _neighbours(

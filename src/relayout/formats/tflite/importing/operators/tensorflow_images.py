@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -311,13 +310,7 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     if half:
         weights = np.where(inside == indices, weights, 0)
         weights /= weights.sum(0)
-    behind = (1,) * (len(dims(x)) - axis - 1)
-    parts = []
-    for index, weight in zip(inside, weights, strict=True):
-        part = op.emit("Gather", [x, op.ints([int(i) for i in index], "places")], axis=axis)
-        by = op.array("weights", weight.astype(np.float32).reshape(-1, *behind))
-        parts.append(op.each("Mul", part, by))
-    return reduce(partial(op.each, "Add"), parts)
+    return resize.weighted(op, x, axis, zip(inside, weights.astype(np.float32), strict=True))
 
 
 @each_operator(
