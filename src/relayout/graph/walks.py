@@ -27,7 +27,7 @@ def producers(values: Iterable[ir.Value | None]) -> Iterator[ir.Node]:
     return (node for value in values if value is not None and (node := value.producer()) is not None)
 
 
-def constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+def known_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     """Return the tensor that a value holds in every run; None where it is computed, or an input may override it."""
     return None if value is None or value.is_graph_input() else value.const_value
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from relayout import arguments
 from relayout.errors import LayoutError
 from relayout.graph.quantized_unit import DEQUANTIZE, Quantization, QuantizedUnit
-from relayout.graph.walks import constant_tensor
+from relayout.graph.walks import known_tensor
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import Condition, clip_bounds
 from relayout.lowering.constants import Constants, as_unsigned
@@ -423,5 +423,5 @@ def byte_range(value: ir.Value) -> tuple[int, int]:
 
 def known_constant(value: ir.Value | None) -> Array | None:
     """Return a constant, an initializer that no input overrides; None for any other value."""
-    tensor = constant_tensor(value)
+    tensor = known_tensor(value)
     return None if value is None or tensor is None or value.producer() is not None else tensor.numpy()

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import onnx_ir as ir
 
-from relayout.graph.walks import constant_tensor
+from relayout.graph.walks import known_tensor
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
 from relayout.rules.signature import Fact, Signature
@@ -67,7 +67,7 @@ def cast_like(operator: Operator) -> Fact:
 def _trains(node: ir.Node) -> bool:
     """Whether a Dropout is told to leave elements out, by a constant or by what is computed."""
     mode = node.inputs[2] if len(node.inputs) > 2 else None
-    known = constant_tensor(mode)
+    known = known_tensor(mode)
     return mode is not None and (known is None or bool(known.numpy().any()))
 
 

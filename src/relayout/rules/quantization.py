@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from relayout.graph.walks import constant_tensor
+from relayout.graph.walks import known_tensor
 from relayout.layout import Extent
 from relayout.rules.operator import Operator, axis_letters
 from relayout.rules.registry import rule
@@ -49,7 +49,7 @@ def undoes(back: ir.Node, node: ir.Node) -> bool:
         return False  # halves, since opset 23
     if len(said) != len(known):
         return False
-    tensors = [constant_tensor(value) for value in (*said, *known)]
+    tensors = [known_tensor(value) for value in (*said, *known)]
     arrays = [tensor.numpy() for tensor in tensors if tensor is not None]
     pairs = zip(arrays, arrays[len(said) :], strict=False)
     if len(arrays) < len(tensors) or not all(np.array_equal(one, other) for one, other in pairs):

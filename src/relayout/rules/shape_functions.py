@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from relayout import isolation
 from relayout.errors import ReadError, RelayoutError
-from relayout.graph.walks import constant_tensor
+from relayout.graph.walks import known_tensor
 from relayout.layout import Dim
 from relayout.rules.facts import rule_of
 from relayout.rules.internal_nhwc import is_internal
@@ -137,7 +137,7 @@ def _by_row(operator: Operator, told: Told) -> list[Output]:
 
 def _constants(given: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onnx.TensorProto]]:
     for name, value in given:
-        tensor = constant_tensor(value)
+        tensor = known_tensor(value)
         if tensor is not None and tensor.size <= MOST_ELEMENTS:
             yield name, ir.serde.serialize_tensor(tensor)
 

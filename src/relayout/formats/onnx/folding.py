@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from relayout.formats.onnx.evaluating import NUMERIC, SIZES, node_results, writes_at_most
 from relayout.graph.quantized_unit import VIEWS
 from relayout.graph.subgraphs import all_graphs, take_over
-from relayout.graph.walks import constant_tensor, drop_unread, producers
+from relayout.graph.walks import drop_unread, known_tensor, producers
 
 SMALL = 1 << 10  # elements of operands up to which a result may be larger than they are
 LARGEST = 1 << 18  # elements of an operand, and of a result, up to which nodes are computed one after another
@@ -239,7 +239,7 @@ def _shape(node: ir.Node) -> list[NDArray[Any]] | None:
 
 
 def _is_known(value: ir.Value, most: int) -> bool:
-    constant = constant_tensor(value)
+    constant = known_tensor(value)
     return constant is not None and constant.size <= most
 
 
@@ -402,7 +402,7 @@ def _size_of_results(node: ir.Node, views: Mapping[ir.Value, int]) -> int | None
 
 def _has_known_operands(value: ir.Value, views: Mapping[ir.Value, int]) -> bool:
     """Tell whether a value is a constant, or a view of constants."""
-    return value in views or constant_tensor(value) is not None
+    return value in views or known_tensor(value) is not None
 
 
 def _computed_weights(model: ir.Model, node: ir.Node) -> list[NDArray[Any]] | None:

@@ -21,7 +21,7 @@ from relayout.formats.onnx.checking import first_version, first_version_with, is
 from relayout.graph.domains import RESIZE
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_nodes, take_over
-from relayout.graph.walks import constant_tensor
+from relayout.graph.walks import known_tensor
 
 # A model while it is written in an older opset, and the error of a node that needs a newer one.
 
@@ -155,7 +155,7 @@ DEFINITIONS: Mapping[str, Callable[[OlderSteps], None]] = {  # operators that be
 
 
 def _array(value: ir.Value | None) -> NDArray[Any] | None:
-    tensor = constant_tensor(value)
+    tensor = known_tensor(value)
     return None if tensor is None else tensor.numpy()
 
 

@@ -23,7 +23,7 @@ from relayout.graph.domains import MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, VIEWS
 from relayout.graph.source_names import Names, label
 from relayout.graph.subgraphs import all_graphs, all_nodes, take_over
-from relayout.graph.walks import constant_tensor
+from relayout.graph.walks import known_tensor
 
 DOMAINS = ("qonnx.custom_op.general", "onnx.brevitas", "finn.custom_op.general", "finn")
 """The domain under which QONNX, Brevitas and FINN have written these operators."""
@@ -94,7 +94,7 @@ class _Quantizer(Writing):
 
     def constant_of(self, slot: int) -> NDArray[Any] | None:
         """Return an operand; None where it is not known before a run."""
-        known = constant_tensor(self.node.inputs[slot] if slot < len(self.node.inputs) else None)
+        known = known_tensor(self.node.inputs[slot] if slot < len(self.node.inputs) else None)
         return None if known is None else known.numpy()
 
     def step(self, op_type: str, *inputs: ir.Value | float) -> ir.Value:
