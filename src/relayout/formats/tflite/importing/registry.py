@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from relayout.listed_modules import load_all, modules_of, with_line
 
@@ -27,6 +27,7 @@ FAMILIES = "relayout.formats.tflite.importing.operators"
 of the documents, says which of them does; what it does not know is looked for in all."""
 
 Translation = Callable[["Operation"], None]
+Registered = TypeVar("Registered", bound=Translation)
 
 ANY_OPSET = 1  # for `texts`: in any opset
 
@@ -60,10 +61,10 @@ def operator(
     options: str = "",  # the schema's table of options; a file that leaves it out gets the defaults
     opset: int = 0,  # that models with the operator are written in, if no other is asked for; 0: any
     texts: int = 0,  # from which opset on it may read or give texts; 0: never
-) -> Callable[[Translation], Translation]:
+) -> Callable[[Registered], Registered]:
     """Register a function as the translation of one or several TFLite operators."""
 
-    def register(function: Translation) -> Translation:
+    def register(function: Registered) -> Registered:
         for name in names:
             if name in _ENTRIES:
                 raise ValueError(f"{name} is registered twice: {_ENTRIES[name].translate} and {function}")
