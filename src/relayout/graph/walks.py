@@ -27,6 +27,13 @@ def producers(values: Iterable[ir.Value | None]) -> Iterator[ir.Node]:
     return (node for value in values if value is not None and (node := value.producer()) is not None)
 
 
+def behind(value: ir.Value | None, through: Callable[[ir.Node], bool]) -> ir.Value | None:
+    """Return what a value is before it goes through some nodes, of each of which it is the first operand."""
+    while value is not None and (node := value.producer()) is not None and through(node):
+        value = node.inputs[0] if node.inputs else None  # a damaged file
+    return value
+
+
 def known_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     """Return the tensor that a value holds in every run; None where it is computed, or an input may override it."""
     return None if value is None or value.is_graph_input() else value.const_value

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from relayout.errors import LayoutError, NamesError, nearest
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, VIEWS
-from relayout.graph.walks import reached
+from relayout.graph.walks import behind, reached
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.stored_as import Holds
 from relayout.lowering.constants import Constants
@@ -420,8 +420,4 @@ def _is_view(node: ir.Node) -> bool:
 
 def _producer(value: ir.Value) -> ir.Node | None:
     """The node that gives a value, before Transposes and Reshapes."""
-    node = value.producer()
-    while node is not None and _is_view(node):
-        before = node.inputs[0] if node.inputs else None  # a damaged file
-        node = None if before is None else before.producer()
-    return node
+    return None if (before := behind(value, _is_view)) is None else before.producer()

@@ -19,7 +19,7 @@ from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_nodes, become
-from relayout.graph.walks import reached
+from relayout.graph.walks import behind, reached
 from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.lowering.unit_rows import (
@@ -79,9 +79,8 @@ def _is_view(model: ir.Model, node: ir.Node) -> bool:
 
 def _integers(model: ir.Model, value: ir.Value | None) -> ir.Value | None:
     """The integers that a value was dequantized from, over views."""
-    node = None if value is None else value.producer()
-    while node is not None and _is_view(model, node):
-        node = None if node.inputs[0] is None else node.inputs[0].producer()
+    before = behind(value, lambda node: _is_view(model, node))
+    node = None if before is None else before.producer()
     return node.inputs[0] if node is not None and node.op_type == DEQUANTIZE and not node.domain else None
 
 

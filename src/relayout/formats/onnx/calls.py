@@ -14,7 +14,7 @@ import onnx_ir as ir
 from relayout.graph.facts import add_facts, facts_of
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, graph_values, take_over
-from relayout.graph.walks import reached
+from relayout.graph.walks import behind, reached
 from relayout.light_dataclass import dataclass
 
 Key = tuple[str, str, str]
@@ -72,9 +72,7 @@ def body_nodes(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[Inl
 
 def source_of(value: ir.Value | None) -> ir.Value | None:
     """The value that Identities hand on."""
-    while value is not None and (node := value.producer()) is not None and is_identity(node):
-        value = node.inputs[0]
-    return value
+    return behind(value, is_identity)
 
 
 def is_identity(node: ir.Node) -> bool:
@@ -204,8 +202,7 @@ def _is_body(
 def _is_read(
     wanted: Read, value: ir.Value | None, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]
 ) -> bool:
-    while value is not None and (node := value.producer()) is not None and node in through:
-        value = node.inputs[0]
+    value = behind(value, through.__contains__)
     if isinstance(wanted, int):
         return actual.setdefault(wanted, value) is value
     return value is wanted

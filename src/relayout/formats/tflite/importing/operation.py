@@ -25,7 +25,7 @@ from relayout.formats.tflite.importing.registry import Unsupported
 from relayout.formats.tflite.importing.tensors import DTYPES, FEW_BITS, QUANTIZED_TYPES, array, dequantized
 from relayout.formats.tflite.spelled_out import BUILTIN, SMALL, VIEWS, Builtin, Operand, is_restorable
 from relayout.graph.source_names import SOURCE
-from relayout.graph.walks import producers, reached
+from relayout.graph.walks import behind, producers, reached
 from relayout.layout import perm as perms
 
 MOVABLE = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
@@ -522,16 +522,9 @@ def _weights(tensor: Tensor, value: ir.Value, nodes: Sequence[ir.Node]) -> Opera
     operand, meaning = Operand.of(tensor, value.name or ""), tensor.quantization
     if meaning is None or not meaning.per_channel:
         return operand
-    for node in nodes:
-        if node.op_type == "DequantizeLinear" and _root(node.inputs[0]) is value and not meaning.zero_point.any():
+    for node in nodes if not meaning.zero_point.any() else ():
+        if node.op_type == "DequantizeLinear" and behind(node.inputs[0], lambda n: n.op_type in VIEWS) is value:
             scale = node.inputs[1]
             assert scale is not None
             return operand._replace(scales=scale.name or "")
     return None
-
-
-def _root(value: ir.Value | None) -> ir.Value | None:
-    """Return the value of which a value is a view."""
-    while value is not None and (node := value.producer()) is not None and node.op_type in VIEWS:
-        value = node.inputs[0]
-    return value
