@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -128,6 +129,27 @@ def test_an_element_type_that_does_not_exist(where: str, options: dict[str, str]
 @pytest.mark.parametrize("options", [{"to": "NHWC"}, {}, {"format": "tflite"}], ids=["nhwc", "onnx", "tflite"])
 def test_an_operator_that_its_opset_lacks(options: dict[str, str]) -> None:
     assert not isinstance(refusal(resize_of_opset_6(), options), InternalError)
+
+
+CONTRIBUTED = """
+<ir_version: 10, opset_import: ["" : 20, "com.microsoft" : 1]>
+network (float[1, 4, 6] x) => (float[1, 4, 6] y) {{ y = com.microsoft.{} (x, x, x) }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("node", "says"),
+    [
+        ("GroupNorm <activation = 1>", "com.microsoft:GroupNorm .TensorFlow Lite has no such operator."),
+        ("MultiHeadAttention", "com.microsoft:MultiHeadAttention .a num_heads of 0."),
+        ("MultiHeadAttention <num_heads = 2.0>", "attribute 'num_heads' is of the type FLOAT at MultiHead"),
+        ("FusedConv <activation = 1>", "attribute 'activation' is of the type INT at FusedConv 'y'"),
+    ],
+)
+def test_attributes_of_operators_without_a_schema(node: str, says: str) -> None:
+    error = refusal(onnx.parser.parse_model(CONTRIBUTED.format(node)), {"format": "tflite"})
+    assert not isinstance(error, InternalError)
+    assert re.search(says, str(error))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="signals of POSIX")

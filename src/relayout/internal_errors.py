@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from relayout import progress
-from relayout.errors import RelayoutError, printable, shortened
+from relayout.errors import ReadError, RelayoutError, printable, shortened
 
 MOST_SAID = 300  # characters of what a library says
 
@@ -59,7 +59,12 @@ def internal_error(error: Exception) -> RelayoutError:
         return RelayoutError(f"the memory of this machine does not suffice for {progress.last_stage()}")
     frames = list(_frames(error.__traceback__))
     nodes = (name for frame in reversed(frames) for value in frame.f_locals.values() if (name := _node_name(value)))
-    return InternalError(error, progress.last_stage(), next(nodes, ""))
+    node = next(nodes, "")
+    attribute: Any = frames[-1].f_locals.get("self")
+    if isinstance(error, TypeError) and type(attribute).__name__ == "Attr":
+        # The standard's attributes have been checked. Operators of other domains have no schema.
+        return ReadError(f"attribute '{attribute.name}' is of the type {attribute.type.name}", where=node)
+    return InternalError(error, progress.last_stage(), node)
 
 
 def _frames(trace: TracebackType | None) -> Iterator[FrameType]:

@@ -42,6 +42,12 @@ class AttentionBody(DefinitionBody):
             raise OpenExtentError("an extent that is known only at run time", [dim])
         return dim
 
+    def head_count(self, name: str = "num_heads") -> int:
+        """Return how many heads an attribute states."""
+        if (count := self.integer(name)) < 1:
+            raise Unwritable(f"a {name} of {count}")
+        return count
+
     def real_const(self, number: float) -> str:
         """Add a constant of the type of the numbers."""
         limits = np.finfo(self.real)
@@ -143,7 +149,7 @@ def _multi_head_attention(body: AttentionBody) -> None:
         raise Unwritable("keys of an earlier run without values")
     if not body.has(1) or not body.has(2) or len(body.dims(0)) != 3:
         raise Unwritable("queries, keys and values in one tensor")
-    count, parts, widths, begin = body.integer("num_heads"), [], [], 0
+    count, parts, widths, begin = body.head_count(), [], [], 0
     for slot in range(3):
         tensor, apart = f"x{slot}", len(body.dims(slot)) == 4
         size = body.extent(slot, -1) // (1 if apart else count)
@@ -171,7 +177,7 @@ def _attention(body: AttentionBody) -> None:
     sizes = body.node.attributes.get_ints("qkv_hidden_sizes", [])
     if body.has(4) or body.has(6) or body.gives(1) or sizes or body.integer("do_rotary"):
         raise Unwritable("keys and values of an earlier run, or of sizes of their own")
-    count, width = body.integer("num_heads"), body.extent(1, 1) // 3
+    count, width = body.head_count(), body.extent(1, 1) // 3
     joined = body.add("MatMul", "x0", "x1")
     if body.has(2):
         joined = body.add("Add", joined, "x2")
@@ -245,7 +251,7 @@ class _GroupedAttention:
 
     def __init__(self, body: AttentionBody) -> None:
         self.body = body
-        self.heads, self.groups = body.integer("num_heads"), body.integer("kv_num_heads")
+        self.heads, self.groups = body.head_count(), body.head_count("kv_num_heads")
         self.batch, self.length, _ = body.dims(QUERY)
         self.size = body.extent(QUERY, 2) // (self.heads if body.has(KEY) else self.heads + 2 * self.groups)
         known = body.constant(TOTAL)

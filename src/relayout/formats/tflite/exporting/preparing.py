@@ -94,10 +94,11 @@ OPERANDS = ("Clip",)  # activations whose parameters are operands; those of othe
 
 def fused_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
     """Return the function that a fused convolution is; None of any other node, or where its activation is not known."""
-    domain = FUSED.get((node.domain, node.op_type))
+    if (domain := FUSED.get((node.domain, node.op_type))) is None:
+        return None
     activation = node.attributes.get_string(ACTIVATION, "")
     parameters = list(node.attributes.get_floats(PARAMETERS, []))
-    if domain is None or (not activation and domain == node.domain):
+    if not activation and domain == node.domain:
         return None
     named = PARAMETERS_OF.get(activation)
     if named is None or len(named) != len(parameters):
