@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from relayout import rules
+from relayout.rules import Variant
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,3 +27,10 @@ print([name for name in ("recurrent", "contributed", "control", "pooling") if f"
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout
     assert said == "True axis attributes None\n['recurrent', 'contributed']\n"
+
+
+def test_tiles_come_in_the_order_of_the_operands() -> None:
+    """An axis is split for one tile after another until one does not fit: by their hashes, results would differ."""
+    sizes = tuple(enumerate("uvwxyz", 2))
+    operands = tuple(("b", f"{letter}/{size}", "s", f"{letter}%{size}") for size, letter in sizes)
+    assert Variant(operands, ()).tiles == tuple((letter, size) for size, letter in sizes)

@@ -158,10 +158,11 @@ class Variant:
     costly: bool = False  # a CPU takes longer for it than for a Transpose before the operator and one behind it
 
     @cached_property
-    def tiles(self) -> frozenset[tuple[str, int]]:
-        """(letter, extent of its tile) of the axes that lie in two dimensions."""
+    def tiles(self) -> tuple[tuple[str, int], ...]:
+        """(letter, extent of its tile) of the axes that lie in two dimensions, in the operands' order."""
         tokens = (token for letters in (*self.inputs, *self.outputs) for token in letters or ())
-        return frozenset((part.letter, part.tile) for token in tokens for part in parts_of(token) if part.tile)
+        parts = (part for token in tokens for part in parts_of(token))
+        return tuple(dict.fromkeys((part.letter, part.tile) for part in parts if part.tile))
 
     def holds(self, letters: Sequence[str]) -> bool:
         """Whether an operand of this variant has these axes in this order."""
