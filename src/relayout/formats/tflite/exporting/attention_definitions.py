@@ -22,7 +22,6 @@ from relayout.graph.domains import MICROSOFT
 
 MASKED = -10000.0  # the addend to the scores of positions that a mask hides
 HEADS_BEFORE_SEQUENCE = (0, 2, 1, 3)
-Dim = int | str
 
 
 class AttentionBody(DefinitionBody):
@@ -58,17 +57,12 @@ class AttentionBody(DefinitionBody):
         return self.const(np.array(number, np.int32))
 
     def sequence(self, slot: int, axis: int) -> str:
-        """Add an extent of an operand, as a scalar of int32."""
-        dim = self.dims(slot)[axis]
-        if isinstance(dim, int):
-            return self.int32(dim)
+        """Add an extent of an operand, as a scalar of int32; one that is known is computed as any other constant."""
         extent = self.add("Gather", self.add("Shape", f"x{slot}"), self.const(np.array(axis, np.int64)))
         return self.add("Cast", extent, to=onnx.TensorProto.INT32)
 
-    def arange(self, count: str, dim: Dim | None) -> str:
-        """Add the int32 from 0 on, as a constant where it is known how many they are."""
-        if isinstance(dim, int):
-            return self.const(np.arange(dim, dtype=np.int32))
+    def arange(self, count: str) -> str:
+        """Add the int32 from 0 on."""
         return self.add("Range", self.int32(0), count, self.int32(1))
 
     def heads(self, tensor: str, count: int, size: int) -> str:
@@ -201,7 +195,7 @@ def _rotary_embedding(body: AttentionBody) -> None:
     sequence = rank - 2 if rank == 4 else 1
     places = body.add("Cast", "x1", to=onnx.TensorProto.INT32)
     if len(body.dims(1)) == 1:
-        along = body.arange(body.sequence(0, sequence), body.dims(0)[sequence])
+        along = body.arange(body.sequence(0, sequence))
         places = body.reshape(body.add("Add", places, along), 1, -1)
     row = (0, 1, -1, half) if rank == 4 else (0, -1, 1, half)
     angles = [body.reshape(body.add("Gather", f"x{slot}", places), *row) for slot in (2, 3)]
@@ -252,7 +246,7 @@ class _GroupedAttention:
     def __init__(self, body: AttentionBody) -> None:
         self.body = body
         self.heads, self.groups = body.head_count(), body.head_count("kv_num_heads")
-        self.batch, self.length, _ = body.dims(QUERY)
+        self.length = body.dims(QUERY)[1]
         self.size = body.extent(QUERY, 2) // (self.heads if body.has(KEY) else self.heads + 2 * self.groups)
         known = body.constant(TOTAL)
         self.known_total = None if known is None else int(known.reshape(-1)[0])
@@ -303,7 +297,7 @@ class _GroupedAttention:
     @cached_property
     def positions(self) -> str:
         """The places of this run's keys among all of their row, `batch length`."""
-        return self.body.add("Add", self.past, self.body.arange(self.count, self.length))
+        return self.body.add("Add", self.past, self.body.arange(self.count))
 
     @cached_property
     def _angles(self) -> tuple[list[str], int]:
@@ -314,35 +308,23 @@ class _GroupedAttention:
         return [body.reshape(each, 0, 0, 1, half) for each in found], half
 
     @cached_property
-    def room(self) -> int | None:
-        """For how many keys of earlier runs there is room; None where it is known only at run time."""
-        dim = self.body.dims(PAST_KEYS)[2] if self.body.has(PAST_KEYS) else 0
-        return dim if isinstance(dim, int) else None
-
-    @cached_property
     def begin(self) -> str:
         """For how many keys of earlier runs there is room, as a scalar."""
-        return self.body.int32(self.room) if self.room is not None else self.body.sequence(PAST_KEYS, 2)
-
-    @cached_property
-    def known_capacity(self) -> int | None:
-        """The number of places of keys behind the run; None where it is known only at run time."""
-        return None if self.room is None or self.known_total is None else max(self.room, self.known_total)
+        return self.body.sequence(PAST_KEYS, 2) if self.body.has(PAST_KEYS) else self.body.int32(0)
 
     @cached_property
     def capacity(self) -> str:
         """The number of places of keys behind the run, as a scalar."""
-        known = self.known_capacity
-        return self.body.add("Max", self.begin, self.total) if known is None else self.body.int32(known)
+        return self.body.add("Max", self.begin, self.total)
 
     @cached_property
     def places(self) -> str:
         """The places of keys."""
-        return self.body.arange(self.capacity, self.known_capacity)
+        return self.body.arange(self.capacity)
 
     def _present(self, fresh: str, slot: int) -> str:
         """Add the keys or values of all runs, `batch groups places size`; zeros behind a row that ended before."""
-        if self.is_first and self.room == 0:
+        if self.is_first and (not self.body.has(slot) or self.body.dims(slot)[2] == 0):
             return fresh
         body, sources = self.body, [f"x{slot}"] if self.body.has(slot) else []
         joined = body.add("Concat", *sources, fresh, self._zeros, axis=2)
@@ -352,8 +334,6 @@ class _GroupedAttention:
     def _zeros(self) -> str:
         """A key of zeros, `batch groups 1 size`."""
         body, rest = self.body, (self.groups, 1, self.size)
-        if isinstance(self.batch, int):
-            return body.const(np.zeros((self.batch, *rest), body.real))
         target = body.add("Concat", self._batch, body.const(np.array(rest, np.int64)), axis=0)
         return body.add("Expand", body.const(np.zeros((1, 1, 1, 1), body.real)), target)
 
@@ -371,13 +351,9 @@ class _GroupedAttention:
         later = body.add("Where", is_here, *(body.add("Add", self.begin, each) for each in (ours, self.count)))
         chosen = body.add("Where", body.add("Less", self.places, self.past), self.places, later)
         chosen = body.reshape(body.add("Max", chosen, body.int32(0)), 0, 1, -1, 1)
-        known = self.batch, self.known_capacity
-        if all(isinstance(dim, int) for dim in known):
-            target = body.const(np.array([known[0], self.groups, known[1], 1], np.int64))
-        else:
-            capacity = body.reshape(body.add("Cast", self.capacity, to=onnx.TensorProto.INT64), 1)
-            counts = [body.const(np.array([each], np.int64)) for each in (self.groups, 1)]
-            target = body.add("Concat", self._batch, counts[0], capacity, counts[1], axis=0)
+        capacity = body.reshape(body.add("Cast", self.capacity, to=onnx.TensorProto.INT64), 1)
+        counts = [body.const(np.array([each], np.int64)) for each in (self.groups, 1)]
+        target = body.add("Concat", self._batch, counts[0], capacity, counts[1], axis=0)
         return body.add("Cast", body.add("Expand", chosen, target), to=onnx.TensorProto.INT64)
 
     def _mixed(self, query: str, key: str, value: str) -> str:

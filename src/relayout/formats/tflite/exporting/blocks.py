@@ -90,28 +90,43 @@ def signed_content(content: Content, bits: int) -> FlippedContent:
 
 
 class _Constants(NamedTuple):
-    """The constants of a DequantizeLinear in blocks, which fit each other."""
+    """The constants of a DequantizeLinear, which fit each other."""
 
     integers: ir.TensorProtocol  # the weights
-    scales: ir.TensorProtocol  # one for each block along `axis`
+    scales: ir.TensorProtocol  # one for all, one for each place along `axis`, or one for each block along it
     zero_points: ir.TensorProtocol | None  # of the shape of `scales`; None for zeros
     axis: int  # the axis that is cut into blocks
-    size: int  # elements of a block; the last one of a row may be shorter
+    size: int  # elements of a block, of which the last one of a row may be shorter; 0: there are none
 
     @staticmethod
     def of(node: ir.Node) -> "_Constants | None":
-        """Return the constants that a node reads; None where one is computed, or they are not in blocks."""
-        size = node.attributes.get_int("block_size", 0)
-        tensors = _tensors(node) if size > 0 else None
-        if tensors is None or not len(tensors[0].shape):
+        """Return the constants that a node reads; None where one is computed."""
+        size, tensors = node.attributes.get_int("block_size", 0), _tensors(node)
+        if tensors is None or size < 0:
             return None
-        integers, scales, zero_points = tensors
-        shape = list(integers.shape.numpy())
-        axis = node.attributes.get_int("axis", 1) % len(shape)
-        shape[axis] = -(-shape[axis] // size)
-        if any(list(each.shape.numpy()) != shape for each in (scales, zero_points) if each is not None):
+        shape, others = list(tensors[0].shape.numpy()), [each for each in tensors[1:] if each is not None]
+        axis = node.attributes.get_int("axis", 1) % max(len(shape), 1)
+        if size and shape:
+            shape[axis] = -(-shape[axis] // size)
+            fits = all(list(each.shape.numpy()) == shape for each in others)
+        else:
+            fits = {each.size for each in others} in ({1}, {*shape[axis : axis + 1]})
+        if not fits:
             return None
-        return _Constants(integers, scales, zero_points, axis, size)
+        return _Constants(*tensors, axis, size)
+
+    def spread(self, tensor: ir.TensorProtocol) -> NDArray[np.floating]:
+        """Return scales or zero points as real numbers that stretch to the integers."""
+        shape, array = tuple(self.integers.shape.numpy()), tensor.numpy().astype(self.precision)
+        if self.size and shape:
+            repeated: NDArray[np.floating] = np.repeat(array, self.size, self.axis)
+            return repeated.take(range(shape[self.axis]), self.axis)
+        return array.reshape([-1] + [1] * (len(shape) - self.axis - 1) if array.size > 1 else [])
+
+    @property
+    def precision(self) -> type[np.floating]:
+        """The type in which no integer is rounded."""
+        return np.float64 if self.integers.dtype.bitwidth > 16 else np.float32
 
 
 def _tensors(node: ir.Node) -> tuple[ir.TensorProtocol, ir.TensorProtocol, ir.TensorProtocol | None] | None:
@@ -138,7 +153,7 @@ def blocks_of(
 ) -> Blocks | None:
     """Return the blocks that a DequantizeLinear reads along the last axis of a constant; None where there are none."""
     constants = _Constants.of(node)
-    if constants is None or constants.integers.dtype not in STORED:
+    if constants is None or not constants.size or constants.integers.dtype not in STORED:
         return None
     integers, scales, zero_points, axis, size = constants
     if transposed and len(integers.shape) != MATRIX:
@@ -147,30 +162,26 @@ def blocks_of(
         integers, scales, axis = _transposed(integers), _transposed(scales), 1 - axis
         zero_points = None if zero_points is None else _transposed(zero_points)
     dims, kind = tuple(integers.shape.numpy()), STORED[integers.dtype]
-    if axis != len(dims) - 1 or dims[-1] % size or size * BITS[kind] % 8:
+    if not dims or axis != len(dims) - 1 or dims[-1] % size or size * BITS[kind] % 8:
         return None
     steps = scales.numpy().astype(np.float32).reshape(-1)
     zeros = np.zeros(steps.size, np.int64) if zero_points is None else zero_points.numpy().astype(np.int64).reshape(-1)
     return Blocks(TensorContent(integers), kind, dims, size, steps, zeros)
 
 
-def folded(node: ir.Node) -> ir.TensorProtocol | None:
-    """Return the real numbers of a constant in blocks, evaluated when they are written; None without blocks."""
+def folded(node: ir.Node, kind: ir.DataType = ir.DataType.FLOAT) -> ir.LazyTensor | None:
+    """Return the real numbers of constants that a DequantizeLinear reads, evaluated when they are used."""
     constants = _Constants.of(node)
     if constants is None:
         return None
-    integers, scales, zero_points, axis, size = constants
-    shape = tuple(integers.shape.numpy())
-
-    def spread(tensor: ir.TensorProtocol) -> NDArray[np.float32]:
-        repeated: NDArray[np.float32] = np.repeat(tensor.numpy().astype(np.float32), size, axis)
-        return repeated.take(range(shape[axis]), axis)
+    integers, scales, zero_points, _, _ = constants
 
     def evaluated() -> ir.TensorProtocol:
-        numbers = integers.numpy().astype(np.float32)
-        return ir.Tensor((numbers if zero_points is None else numbers - spread(zero_points)) * spread(scales))
+        numbers = integers.numpy().astype(constants.precision)
+        numbers = numbers if zero_points is None else numbers - constants.spread(zero_points)
+        return ir.Tensor((numbers * constants.spread(scales)).astype(np.float32).astype(kind.numpy()))
 
-    return ir.LazyTensor(evaluated, ir.DataType.FLOAT, ir.Shape(shape), name=node.outputs[0].name)
+    return ir.LazyTensor(evaluated, kind, ir.Shape(integers.shape.numpy()), name=node.outputs[0].name)
 
 
 def sign_few_bits(

@@ -36,10 +36,14 @@ FOLDED: Mapping[str, Callable[..., Any]] = {  # operators that are computed here
     "ADD": np.add,
     "SUB": np.subtract,
     "MUL": np.multiply,
+    "DIV": lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype),
     "MAXIMUM": np.maximum,
     "MINIMUM": np.minimum,
+    "FLOOR": np.floor,
     "FLOOR_MOD": np.mod,
     "LESS": np.less,
+    "GREATER": np.greater,
+    "GREATER_EQUAL": np.greater_equal,
     "SELECT_V2": np.where,
 }
 
@@ -310,18 +314,45 @@ class BuiltinBuilder:
         inputs, dims = [rows, weights, *([] if bias is None else [bias])], (*rows.dims[:-1], weights.dims[0])
         return self.emit("FULLY_CONNECTED", inputs, dims, keep_num_dims=len(rows.dims) > MATRIX)
 
-    def pad(self, tensor: DraftTensor, pads: Sequence[tuple[int, int]], value: float = 0.0) -> DraftTensor:
+    def pad(
+        self,
+        tensor: DraftTensor,
+        pads: Sequence[tuple[int, int]],  # of the border, (before, after) of each axis; negative ones cut
+        # what the border holds, an integer where the tensor holds integers; None: what means zero
+        border: float | None = None,
+    ) -> DraftTensor:
         """Return a tensor with a border of one number; of a small constant, a constant."""
+        tensor = self.cut(tensor, [(max(-before, 0), max(-after, 0)) for before, after in pads])
+        pads = [(max(before, 0), max(after, 0)) for before, after in pads]
         if not any(map(any, pads)):
             return tensor
         array = self.constant_array(tensor)
         if array is not None and tensor.quantization is None:
-            return self.const(np.pad(array, pads, constant_values=np.asarray(value, array.dtype)))
-        dims = tuple(dim + before + after for dim, (before, after) in zip(known(tensor.dims), pads, strict=True))
-        amounts = self.const(np.array(pads, np.int32))
-        if not value:
-            return self.emit("PAD", [tensor, amounts], dims)
-        return self.emit("PADV2", [tensor, amounts, self.tensor(value, tensor.type)], dims)
+            return self.const(np.pad(array, pads, constant_values=np.asarray(border or 0, array.dtype)))
+        dims = tuple(_grown(dim, sum(pair)) for dim, pair in zip(tensor.dims, pads, strict=True))
+        amounts = self.const(np.array(pads, np.int32), what="pads")
+        if border is None or (not border and tensor.quantization is None):
+            return self.emit("PAD", [tensor, amounts], dims)  # of integers with a scale it gives their zero point
+        value = self.const(np.asarray(border, NUMPY[tensor.type]), tensor.quantization, "border")
+        return self.emit("PADV2", [tensor, amounts, value], dims)
+
+    def cut(
+        self,
+        tensor: DraftTensor,
+        sides: Sequence[tuple[int, int]],  # (before, after) of each axis
+        dims: Dims | None = None,  # the extents of what is left; None: by the tensor's
+    ) -> DraftTensor:
+        """Return a tensor without so many elements at both ends of each axis."""
+        if not any(map(any, sides)):
+            return tensor
+        begins, ends = [before for before, _ in sides], [-after for _, after in sides]
+        left = tuple(_grown(dim, -sum(pair)) for dim, pair in zip(tensor.dims, sides, strict=True))
+        dims = dims or left
+        if tensor.is_static:
+            return self.emit("SLICE", [tensor, self.ints(begins), self.ints(known(left))], dims)
+        mask = sum(1 << axis for axis, end in enumerate(ends) if not end)
+        inputs = [tensor, self.ints(begins), self.ints(ends), self.ints([1] * len(ends))]
+        return self.emit("STRIDED_SLICE", inputs, dims, end_mask=mask)
 
     def outputs(
         self, name: str, inputs: Sequence[DraftTensor | None], kinds: Sequence[tuple[TensorType, Dims]], **options: Any
@@ -405,6 +436,13 @@ class BuiltinBuilder:
         if TensorType.UINT64 in (tensor.type, kind):
             raise Unwritable("elements of UINT64")
         return self.emit("CAST", [tensor], tensor.dims, kind, in_data_type=tensor.type, out_data_type=kind)
+
+
+def _grown(dim: int | str, count: int) -> int | str:
+    """Return an extent with so many elements more."""
+    if isinstance(dim, int):
+        return dim + count
+    return f"{dim} {'+' if count > 0 else '-'} {abs(count)}" if count else dim
 
 
 def stretched(*dims: Dims) -> Dims:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from relayout.formats.onnx.folding import fold_weights
 from relayout.formats.onnx.source_passes import ANY_RESULT, SourcePass, UnpreparedModel
 from relayout.formats.onnx.spelling import spell_out
-from relayout.formats.tflite.exporting.blocks import sign_few_bits
+from relayout.formats.tflite.exporting.blocks import folded, sign_few_bits
 from relayout.formats.tflite.exporting.loops import inline_sequences, write_out
 from relayout.formats.tflite.exporting.recurrent_operands import drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import REFUSAL, Key, Unwritable, is_written
@@ -320,7 +320,6 @@ def _complete_outputs(proto: onnx.FunctionProto) -> None:
 
 FEW_BITS = tuple(kind for kind in ir.DataType if kind.name.startswith(("FLOAT8", "FLOAT4")))
 """The types of such weights."""
-SCALE = 1
 
 
 def decode_few_bit_floats(model: ir.Model, names: Names) -> None:
@@ -342,30 +341,13 @@ def _decoded(node: ir.Node) -> ir.LazyTensor | None:
     """Return the real numbers that a node gives, computed when they are used; None of any other node."""
     if node.domain or node.op_type not in (DEQUANTIZE, "Cast"):
         return None
-    constants = [None if value is None or value.is_graph_input() else value.const_value for value in node.inputs]
-    weights, kind = constants[0], node.outputs[0].dtype
+    value, kind = node.inputs[0], node.outputs[0].dtype
+    weights = None if value is None or value.is_graph_input() else value.const_value
     if weights is None or weights.dtype not in FEW_BITS or kind not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return None
-    scale = constants[SCALE] if node.op_type == DEQUANTIZE else None
-    if node.op_type == DEQUANTIZE and scale is None:
-        return None  # the zero point is always 0
-    axis, shape = node.attributes.get_int("axis", 1), weights.shape.numpy()
-    block = node.attributes.get_int("block_size", 0)
-
-    def numbers() -> ir.TensorProtocol:
-        real: NDArray[np.float32] = weights.numpy().astype(np.float32)
-        if scale is not None:  # one for all, for each place along an axis, or for a block: the last may be shorter
-            steps = scale.numpy().astype(np.float32)
-            if block:
-                steps = np.take(np.repeat(steps, block, axis), range(shape[axis]), axis)
-            elif steps.size == 1:
-                steps = steps.reshape(())
-            else:
-                steps = steps.reshape([-1 if place == axis % len(shape) else 1 for place in range(len(shape))])
-            real *= steps
-        return ir.tensor(real.astype(kind.numpy()))
-
-    return ir.LazyTensor(numbers, dtype=kind, shape=ir.Shape(shape))
+    if node.op_type == DEQUANTIZE:
+        return folded(node, kind)
+    return ir.LazyTensor(lambda: ir.tensor(weights.numpy().astype(kind.numpy())), kind, ir.Shape(weights.shape.numpy()))
 
 
 # A definition of com.microsoft's DynamicQuantizeLSTM: an LSTM with the real numbers that its weights stand for.

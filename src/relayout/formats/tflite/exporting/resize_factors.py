@@ -8,7 +8,7 @@ an axis not named   1
 Where all extents stay, ONNX Runtime copies the tensor, whatever the scales.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial, reduce, wraps
 from typing import Any, NamedTuple
@@ -25,60 +25,7 @@ from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.graph.domains import RESIZE
 from relayout.layout import Extent
 
-# Where along an axis the results of a Resize lie, in the precision in which ONNX Runtime computes it.
-#
-# A place decides which element a nearest neighbour is. So single precision matters: from 14 elements to 2, the second
-# result lies at `1 / float32(2 / 14)`, which is less than 7.
-
 HALF = 0.5
-TIE = 1e-6  # how far from the middle between two elements ONNX Runtime still sees a tie
-
-
-def _rounded(least: float, *, includes: bool) -> Callable[[NDArray[np.float32]], NDArray[np.float32]]:
-    """Return a rounding that goes up from some distance on."""
-
-    def function(places: NDArray[np.float32]) -> NDArray[np.float32]:
-        below = np.floor(places)
-        distance, limit = places - below, np.float32(least)
-        found: NDArray[np.float32] = below + (distance >= limit if includes else distance > limit)
-        return found
-
-    return function
-
-
-ROUNDINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_prefer_floor": _rounded(HALF + TIE, includes=False),
-    "round_prefer_ceil": _rounded(HALF - TIE, includes=True),
-}
-
-
-def places(
-    extent: int,  # elements of the operand
-    count: int,  # elements of the result
-    scale: float,  # the factor that the node states, or `count / extent`
-    coordinates: str,  # the node's `coordinate_transformation_mode`
-) -> NDArray[np.float32]:
-    """Return where along an axis each result lies, in elements of the operand."""
-    x, s, half = np.arange(count, dtype=np.float32), np.float32(scale), np.float32(HALF)
-    if coordinates == "half_pixel" or (coordinates == "pytorch_half_pixel" and count > 1):
-        return (x + half) / s - half
-    if coordinates == "half_pixel_symmetric":  # in double precision but for the adjustment
-        adjustment = np.float32(count) / (s * np.float32(extent))
-        centered = extent / 2 * (1 - float(adjustment)) + (x.astype(np.float64) + HALF) / float(s) - HALF
-        return centered.astype(np.float32)
-    if coordinates in ("pytorch_half_pixel", "align_corners"):
-        return x * np.float32(extent - 1) / np.float32(max(count - 1, 1))
-    if coordinates == "asymmetric":
-        return x / s
-    raise Unwritable(f"coordinates of a Resize by {coordinates}")
-
-
-def nearest_places(extent: int, count: int, scale: float, coordinates: str, rounding: str) -> NDArray[np.int32]:
-    """Return which element each result is. The arguments are those of `places`, and how a place is rounded."""
-    found = ROUNDINGS[rounding](places(extent, count, scale, coordinates))
-    return found.clip(0, extent - 1).astype(np.int32)
 
 
 class NearestBuiltin(NamedTuple):

@@ -144,10 +144,9 @@ def real_numbers(
     stored = None if source.is_graph_input() else source.const_value
     has_kernel = source.dtype in DEQUANTIZED and not (by_axis and source.dtype == ir.DataType.INT16)
     # A delegate may not write what a DEQUANTIZE of a constant gives where it is a result of the graph.
-    if stored is not None and (not has_kernel or value.is_graph_output()):
-        constant = _dequantized_constant(graph.draft, value, stored, node)
-        if constant is not None:
-            return constant
+    is_written = stored is not None and scales is not None and (not has_kernel or value.is_graph_output())
+    if is_written and (numbers := folded(node)) is not None:
+        return graph.draft.constant(value.name or "constant", numbers.numpy())
     integers = None
     if source.dtype not in UNSCALED and not (by_axis and stored is None):
         with suppress(Unwritable):
@@ -167,28 +166,11 @@ def _from_blocks(draft: Draft, node: ir.Node) -> DraftTensor | None:
     blocks = blocks_of(node)
     if blocks is not None and blocks.is_small:
         return blocks.real_numbers(draft, name)
-    numbers = folded(node)
+    numbers = folded(node) if node.attributes.get_int("block_size", 0) else None
     if numbers is None:
         return None
     dims = tuple(numbers.shape.numpy())
     return DraftTensor(draft.unique(name), TensorType.FLOAT32, dims, TensorContent(numbers))
-
-
-def _dequantized_constant(
-    draft: Draft, value: ir.Value, integers: ir.TensorProtocol, node: ir.Node
-) -> DraftTensor | None:
-    """Return what DEQUANTIZE has no kernel for: the integers of a bias; None where their scale is computed."""
-    found = scales_of(node)
-    if found is None:
-        return None
-    scale, zero, axis = found
-    array = integers.numpy().astype(np.float64)
-    if scale.size > 1:
-        shape = [-1 if place == axis else 1 for place in range(array.ndim)]
-        scale, zero = scale.reshape(shape), zero.reshape(shape)
-    else:
-        scale, zero = scale[0], zero[0]
-    return draft.constant(value.name or "constant", ((array - zero) * scale).astype(np.float32))
 
 
 def _scaled(graph: "GraphExport", node: ir.Node) -> DraftTensor:

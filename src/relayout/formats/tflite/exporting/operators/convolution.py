@@ -20,8 +20,14 @@ from relayout.graph.domains import CONVOLUTION
 BORDER = "its border depends on an extent that is known only at run time"
 
 
+def space_axes(op: NodeExport, count: int) -> range:
+    """Return the axes of space of an image: behind those of the batch and, in ONNX's own order, of the channels."""
+    begin = 1 if op.layouts[0] else 2
+    return range(begin, begin + count)
+
+
 class Window(NamedTuple):
-    """A window over the axes `*s` of an image `n *s c`."""
+    """A window over the axes `*s` of an image `n *s c`, or `n c *s`."""
 
     extents: Dims  # of the image
     sizes: tuple[int, ...]  # of the window
@@ -33,9 +39,10 @@ class Window(NamedTuple):
 
     @staticmethod
     def of(op: NodeExport, sizes: Sequence[int]) -> "Window":
-        """Read a node's window, its image stored channels last."""
+        """Read a node's window."""
         count = len(sizes)
-        extents, results = op.dims(0)[1:-1], op.out_dims(0)[1:-1]
+        axes = space_axes(op, count)
+        extents, results = (dims[axes.start : axes.stop] for dims in (op.dims(0), op.out_dims(0)))
         require_whole(op, extents, results)
         strides = tuple(op.integers("strides", [1] * count))
         dilations = tuple(op.integers("dilations", [1] * count))
@@ -93,11 +100,11 @@ class Window(NamedTuple):
         """Return the image with its border written by an operator of its own, where SAME does not say it."""
         if self.same or self.is_valid:
             return image
-        return bordered(op, image, [(0, 0), *self.pads, (0, 0)], border)
+        return op.pad(image, [(0, 0), *self.pads, (0, 0)], border)
 
     def written(self, op: NodeExport, image: DraftTensor) -> DraftTensor:
         """Return the image with its border of zeros written by an operator of its own, also where SAME says it."""
-        return bordered(op, image, [(0, 0), *self.border, (0, 0)])
+        return op.pad(image, [(0, 0), *self.border, (0, 0)])
 
 
 def steps(strides: Sequence[int], dilations: Sequence[int] = ()) -> dict[str, Any]:
@@ -105,34 +112,6 @@ def steps(strides: Sequence[int], dilations: Sequence[int] = ()) -> dict[str, An
     axes = "dhw"[-len(strides) :]
     options = {f"stride_{axis}": stride for axis, stride in zip(axes, strides, strict=True)}
     return options | {f"dilation_{axis}_factor": each for axis, each in zip(axes, dilations, strict=False)}
-
-
-def bordered(
-    op: NodeExport,  # the node
-    image: DraftTensor,  # the tensor
-    pads: Sequence[tuple[int, int]],  # of the border, (before, after) of each axis
-    # what the border holds, an integer where the tensor holds integers; None: what means zero
-    border: float | None = None,
-) -> DraftTensor:
-    """Return a tensor with a border of one number; negative pads cut."""
-    if any(side < 0 for pair in pads for side in pair):
-        dims = known(image.dims, BORDER)
-        begin = [max(-before, 0) for before, _ in pads]
-        size = [dim + min(before, 0) + min(after, 0) for dim, (before, after) in zip(dims, pads, strict=True)]
-        image = op.emit("SLICE", [image, op.ints(begin), op.ints(size)], tuple(size))
-        pads = [(max(before, 0), max(after, 0)) for before, after in pads]
-    if not any(map(any, pads)):
-        return image
-    grown = zip(image.dims, pads, strict=True)
-    dims_: Dims = tuple(
-        dim + before + after if isinstance(dim, int) else (f"{dim} + {before + after}" if before + after else dim)
-        for dim, (before, after) in grown
-    )
-    amounts = op.const(np.array(pads, np.int32), what="pads")
-    if border is None or (not border and image.quantization is None):
-        return op.emit("PAD", [image, amounts], dims_)  # of integers with a scale it gives their zero point
-    value = op.const(np.asarray(border, NUMPY[image.type]), image.quantization, "border")
-    return op.emit("PADV2", [image, amounts, value], dims_)
 
 
 def require_whole(op: NodeExport, extents: Dims, results: Dims) -> None:
@@ -250,7 +229,7 @@ def _phases(op: NodeExport, image: DraftTensor, window: Window) -> list[DraftTen
     stride, (depth, *rest) = window.strides[0], window.border
     (extent,) = known(image.dims[1:2])
     over = -(sum(depth) + extent) % stride
-    whole = bordered(op, image, [(0, 0), (depth[0], depth[1] + over), *rest, (0, 0)])
+    whole = op.pad(image, [(0, 0), (depth[0], depth[1] + over), *rest, (0, 0)])
     if stride == 1:
         return [whole]
     (batch, _, rows, *behind), count = whole.dims, (sum(depth) + extent + over) // stride
@@ -523,16 +502,7 @@ class _Transposed(NamedTuple):
 
     def give(self, op: NodeExport, made: DraftTensor, wanted: Dims, result: DraftTensor) -> None:
         """Write the part that the node gives."""
-        if any(side.before or side.after for side in self.sides):
-            begins = op.ints([0, *(side.before for side in self.sides), 0])
-            if all_known(wanted[1:]):
-                sizes = op.ints([dim if isinstance(dim, int) else -1 for dim in wanted])
-                made = op.emit("SLICE", [made, begins, sizes], wanted)
-            else:
-                ends = [0, *(-side.after for side in self.sides), 0]
-                mask = sum(1 << axis for axis, end in enumerate(ends) if not end)
-                inputs = [made, begins, op.ints(ends), op.ints([1] * len(ends))]
-                made = op.emit("STRIDED_SLICE", inputs, wanted, end_mask=mask)
+        made = op.cut(made, [(0, 0), *((side.before, side.after) for side in self.sides), (0, 0)], wanted)
         if wanted == result.dims:
             op.draft.operators[-1].outputs[0] = result
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -79,18 +80,13 @@ def _flat_places(op: NodeExport, places: DraftTensor, axis: int, operand: DraftT
     rank = len(operand.dims)
     extents = [op.extent(operand, each) for each in range(rank)]
     strides = [op.product(extents[each + 1 :]) for each in range(rank)]
-    found = op.mul(from_front(op, places, extents[axis]), strides[axis])
-    if all_known((*places.dims, *operand.dims)):
-        # What the axes that are not looked up add: one element along the axis that is.
-        others = np.indices([1 if each == axis else extent for each, extent in enumerate(known(places.dims))])
-        return op.add(found, op.ints(np.tensordot(_strides(known(operand.dims)), others, 1)))
+    found, others = op.mul(from_front(op, places, extents[axis]), strides[axis]), list[DraftTensor]()
     for each in range(rank):
-        if each == axis or operand.dims[each] == 1:  # of one element only the first can be named
-            continue
-        dims = tuple(places.dims[each] if other == each else 1 for other in range(rank))
-        along = op.reshape(op.arange(op.extent(places, each), places.dims[each]), dims)
-        found = op.add(found, op.mul(along, strides[each]))
-    return found
+        if each != axis and operand.dims[each] != 1:  # of one element only the first can be named
+            dims = tuple(places.dims[each] if other == each else 1 for other in range(rank))
+            along = op.reshape(op.arange(op.extent(places, each), places.dims[each]), dims)
+            others.append(op.mul(along, strides[each]))
+    return op.add(found, reduce(op.add, others)) if others else found
 
 
 def from_front_each(
@@ -157,22 +153,18 @@ def scatter_elements(op: NodeExport) -> None:
     if (row := _only_row(op, axis)) is not None:
         _update_slice(op, row, axis)
         return
-    places, updates = op.input(1), op.input(2)
-    if not all(each.is_static for each in (op.input(0), places, updates)):
-        _scatter_elements_open(op, places, updates, axis)
-        return
-    dims, count = op.static(), prod(known(places.dims))
+    target, places, updates = op.input(0), op.input(1), op.input(2)
+    count = op.elements(places.dims, "places")
     if not count:
-        op.give(op.input(0))
+        op.give(target)
         return
-    rows = _rows(op, axis)
-    if rows is not None:
+    if all(each.is_static for each in (target, places, updates)) and (rows := _rows(op, axis)) is not None:
         _scatter_rows(op, rows, axis)
         return
-    flat = op.reshape(_flat_places(op, places, axis, op.input(0)), (count, 1))
-    target = op.reshape(op.input(0), (prod(dims),))
-    found = _scattered(op, target, flat, op.reshape(updates, (count,)), op.text("reduction", "none"))
-    op.give(op.reshape(found, dims))
+    flat = op.reshape(_flat_places(op, places, axis, target), (count, 1))
+    whole = op.reshape(target, (op.elements(target.dims, "elements"),))
+    found = _scattered(op, whole, flat, op.reshape(updates, (count,)), op.text("reduction", "none"))
+    op.give(op.reshape(found, target.dims, like=target))
 
 
 def _only_row(op: NodeExport, axis: int) -> DraftTensor | None:
@@ -273,63 +265,26 @@ def _scatter_rows(op: NodeExport, rows: DraftTensor, axis: int) -> None:
     op.give(op.reshape(found, dims))
 
 
-def _scatter_elements_open(op: NodeExport, places: DraftTensor, updates: DraftTensor, axis: int) -> None:
-    """Write a scatter into the flat tensor whose elements are counted only at run time."""
-    target = op.input(0)
-    count = op.elements(places.dims, "places")
-    size = f"?{op.name}"
-    flat = op.emit("RESHAPE", [_flat_places(op, places, axis, target), op.ints([-1, 1])], (count, 1))
-    listed = op.emit("RESHAPE", [updates, op.ints([-1])], (count,))
-    whole = op.emit("RESHAPE", [target, op.ints([-1])], (size,))
-    found = _scattered_open(op, whole, flat, listed, op.text("reduction", "none"))
-    op.result("RESHAPE", [found, op.extents(target)])
-
-
 @exporter("ScatterND")
 def scatter_nd(op: NodeExport) -> None:
     """SCATTER_ND of the updates and of a mask, and SELECT_V2 between these and the operand; ADD of what is added."""
-    places, updates, reduction = op.input(1), op.input(2), op.text("reduction", "none")
-    if not all(each.is_static for each in (op.input(0), places, updates)):
-        places = from_front_each(op, places, op.input(0))
-        op.give(_scattered_open(op, op.input(0), places, updates, reduction))
-        return
-    dims = op.static()
-    (count,) = known(places.dims[-1:])
-    rows = prod(known(places.dims[:-1]))
+    target, places, updates = op.input(0), op.input(1), op.input(2)
+    (count,), rows = known(places.dims[-1:]), op.elements(places.dims[:-1], "rows")
     if not rows:
-        op.give(op.input(0))
+        op.give(target)
         return
     if count == 0:
         raise Unwritable("coordinates of no axis")
-    scaled = op.mul(from_front_each(op, places, op.input(0)), op.ints(_strides(dims[:count])))
-    flat = op.reduce("SUM", scaled, [-1]) if scaled.array is None else op.ints(scaled.array.sum(-1))
-    flat = op.reshape(flat, (rows, 1))
-    rest = prod(dims[count:])
-    target = op.reshape(op.input(0), (prod(dims[:count]), rest))
-    found = _scattered(op, target, flat, op.reshape(updates, (rows, rest)), reduction)
+    is_static = all(each.is_static for each in (target, places, updates))
+    places, dims = from_front_each(op, places, target), target.dims
+    if is_static:  # the axes that are counted are one
+        front, rest = known(dims[:count]), prod(known(dims[count:]))
+        scaled = op.mul(places, op.ints(_strides(front)))
+        flat = op.reduce("SUM", scaled, [-1]) if scaled.array is None else op.ints(scaled.array.sum(-1))
+        places = op.reshape(flat, (rows, 1))
+        target, updates = op.reshape(target, (prod(front), rest)), op.reshape(updates, (rows, rest))
+    found = _scattered(op, target, places, updates, op.text("reduction", "none"))
     op.give(op.reshape(found, dims))
-
-
-def _scattered_open(
-    op: NodeExport, target: DraftTensor, places: DraftTensor, updates: DraftTensor, reduction: str
-) -> DraftTensor:
-    """Return a tensor whose extents are known only at run time with updates at coordinates, counted from the front."""
-    if reduction not in ("none", "add") or target.type not in SCATTERED:
-        raise OpenExtentError("a scatter into a tensor whose extents are known only at run time")
-    (count,) = known(places.dims[-1:])
-    shape = op.extents(target)
-    placed = op.emit("SCATTER_ND", [places, updates, shape], target.dims, target.type)
-    if reduction == "add":
-        return op.add(target, placed)
-    rows = places.dims[:-1]
-    ones = op.ints(np.ones(known(rows))) if all_known(rows) else op.add(op.mul(op.at(places, -1, 0), 0), 1)
-    front = target.dims[:count]
-    marks = op.emit("SCATTER_ND", [places, ones, op.part(shape, 0, 0, count)], front, TensorType.INT32)
-    rest = len(target.dims) - count
-    if rest:
-        marks_shape = op.concat([op.part(shape, 0, 0, count), op.ints([1] * rest)], 0)
-        marks = op.emit("RESHAPE", [marks, marks_shape], (*front, *[1] * rest))
-    return op.select(op.compare("GREATER", marks, 0), placed, target)
 
 
 def _holds_zeros(value: ir.Value) -> bool:
@@ -343,25 +298,28 @@ def _holds_zeros(value: ir.Value) -> bool:
 
 def _scattered(
     op: NodeExport,  # the node
-    target: DraftTensor,  # `rows …`
-    places: DraftTensor,  # `updates 1`, the row of each update
-    updates: DraftTensor,  # `updates …`
+    target: DraftTensor,  # the tensor; of known extents `rows …`
+    places: DraftTensor,  # coordinates along the last axis, counted from the front
+    updates: DraftTensor,  # what is written there
     reduction: str,  # ONNX's
 ) -> DraftTensor:
-    """Write rows into a tensor."""
+    """Return a tensor with updates at coordinates."""
     if reduction in REDUCTIONS:
+        if not (target.is_static and places.is_static):
+            raise OpenExtentError("a scatter into a tensor whose extents are known only at run time")
         return _reduced(op, target, places, updates, reduction)
-    kind = target.type
-    wide = wider_type(kind, SCATTERED)
-    target, updates = op.cast(target, wide), op.cast(updates, wide)
-    dims = known(target.dims)
+    kind, wide = target.type, wider_type(target.type, SCATTERED)
+    target, updates, shape = op.cast(target, wide), op.cast(updates, wide), op.extents(target)
     if reduction == "add":
-        placed = op.scatter_nd(places, updates, dims)
+        placed = op.emit("SCATTER_ND", [places, updates, shape], target.dims, wide)
         return op.cast(placed if _holds_zeros(op.value(0)) else op.add(target, placed), kind)
-    ones = op.ints(np.ones(known(places.dims[:1])))
-    rows = op.reshape(op.scatter_nd(places, ones, dims[:1]), (dims[0], *[1] * (len(dims) - 1)))
-    mask = op.compare("GREATER", rows, 0)
-    return op.cast(op.select(mask, op.scatter_nd(places, updates, dims), target), kind)
+    (count,), rows = known(places.dims[-1:]), places.dims[:-1]
+    front, rest = target.dims[:count], (1,) * (len(target.dims) - count)
+    ones = op.ints(np.ones(known(rows))) if all_known(rows) else op.add(op.mul(op.at(places, -1, 0), 0), 1)
+    marks = op.emit("SCATTER_ND", [places, ones, op.part(shape, 0, 0, count)], front, TensorType.INT32)
+    is_written = op.compare("GREATER", op.reshape(marks, (*front, *rest), like=target), 0)
+    placed = op.emit("SCATTER_ND", [places, updates, shape], target.dims, wide)
+    return op.cast(op.select(is_written, placed, target), kind)
 
 
 def _reduced(

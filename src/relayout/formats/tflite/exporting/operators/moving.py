@@ -13,7 +13,6 @@ from relayout.formats.tflite.exporting.constants import constant_tensor
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.operators.convolution import bordered
 from relayout.formats.tflite.exporting.operators.indexing import counts_from_front, from_front
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 from relayout.layout.perm import transposes_of_few_axes
@@ -443,7 +442,8 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
     elif reflects:
         op.result("MIRROR_PAD", [operand, op.const(np.array(pads, np.int32))], mode=MirrorPadMode.REFLECT)
     else:
-        result = _without(op, operand, pads)  # a border is made of what is left
+        # A border is made of what is left.
+        result = op.cut(operand, [(max(-before, 0), max(-after, 0)) for before, after in pads])
         for axis, (before, after) in enumerate(pads):
             before, after = max(before, 0), max(after, 0)
             if before or after:
@@ -454,7 +454,7 @@ def _known_pad(op: NodeExport, mode: str, pads: list[tuple[int, int]]) -> None:
 def _constant_pad(op: NodeExport, operand: DraftTensor, pads: list[tuple[int, int]]) -> None:
     value = op.constant(2)
     if op.quantized:
-        op.give(bordered(op, operand, pads, _integer_border(op, operand)))
+        op.give(op.pad(operand, pads, _integer_border(op, operand)))
     elif op.has(2) and value is None:
         if any(side < 0 for pair in pads for side in pair):
             raise Unwritable("negative padding with a computed value")
@@ -462,7 +462,7 @@ def _constant_pad(op: NodeExport, operand: DraftTensor, pads: list[tuple[int, in
     else:
         if operand.type == op.output(0).type:  # the kernel wants all of them to mean the same
             operand.quantization = operand.quantization or op.graph.integers.meaning(op.node.outputs[0])
-        op.give(bordered(op, operand, pads, op.number("value") if value is None else value.reshape(-1)[0].item()))
+        op.give(op.pad(operand, pads, op.number("value") if value is None else value.reshape(-1)[0].item()))
 
 
 def _integer_border(op: NodeExport, operand: DraftTensor) -> int | None:
@@ -522,20 +522,6 @@ def _cut(op: NodeExport, operand: DraftTensor, pairs: DraftTensor) -> DraftTenso
     extents = op.emit("SHAPE", [operand], (rank,), TensorType.INT32, out_type=TensorType.INT32)
     inputs = [operand, begins, op.sub(extents, ends), op.ints(np.ones(rank))]
     return op.emit("STRIDED_SLICE", inputs, tuple(f"?{op.name}.{axis}" for axis in range(rank)))
-
-
-def _without(op: NodeExport, tensor: DraftTensor, pads: list[tuple[int, int]]) -> DraftTensor:
-    """Return a tensor without what negative padding takes away."""
-    begins, ends = ([min(pair[side], 0) for pair in pads] for side in (0, 1))
-    if not any((*begins, *ends)):
-        return tensor
-    dims = tuple(
-        dim + begin + end if isinstance(dim, int) else f"{dim}{begin + end}" if begin + end else dim
-        for dim, begin, end in zip(tensor.dims, begins, ends, strict=True)
-    )
-    inputs = [tensor, op.ints([-begin for begin in begins]), op.ints(ends), op.ints([1] * len(pads))]
-    whole = sum(1 << axis for axis, end in enumerate(ends) if not end)
-    return op.emit("STRIDED_SLICE", inputs, dims, end_mask=whole)
 
 
 def _bordered_by_gather(

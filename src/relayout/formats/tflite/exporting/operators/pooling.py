@@ -7,6 +7,7 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import Padding, TensorType
 from relayout.formats.tflite.exporting.builder import require_few
@@ -15,9 +16,7 @@ from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.operators.convolution import (
     BORDER,
     Window,
-    bordered,
-    require_whole,
-    same_border,
+    space_axes,
     steps,
 )
 from relayout.formats.tflite.exporting.operators.indexing import limits_of
@@ -40,15 +39,10 @@ POOLED = (*BYTES, TensorType.INT16, TensorType.FLOAT32)  # types that MAX_POOL_2
 
 
 class Sliding(NamedTuple):
-    """A window over the axes of space of an image, in whatever order its axes are."""
+    """A window over the axes of space of an image of known extents."""
 
     axes: range  # the axes of space
-    extents: tuple[int, ...]  # of the image along these
-    results: tuple[int, ...]  # how many windows there are
-    sizes: tuple[int, ...]  # of the window
-    strides: tuple[int, ...]  # between windows
-    dilations: tuple[int, ...]  # between elements of a window
-    begins: tuple[int, ...]  # the border before
+    window: Window
 
     @staticmethod
     def of(op: NodeExport) -> "Sliding":
@@ -56,64 +50,53 @@ class Sliding(NamedTuple):
         sizes = op.integers("kernel_shape")
         if prod(sizes) > MOST:
             raise Unwritable("a large window with dilations, or whose places are read")
-        count = len(sizes)
-        axes = range(1, count + 1) if op.layouts[0] else range(2, count + 2)
-        extents, results = (known(tuple(dims[axis] for axis in axes)) for dims in (op.dims(), op.out_dims()))
-        require_whole(op, extents, results)
-        strides, dilations = (op.integers(name, [1] * count) for name in ("strides", "dilations"))
-        begins = op.integers("pads", [0] * (2 * count))[:count]
-        auto = op.text("auto_pad", "NOTSET")
-        if auto.startswith("SAME"):
-            border = same_border(extents, sizes, strides, dilations, is_lower=auto == "SAME_LOWER")
-            begins = [before for before, _ in border]
-        elif auto == "VALID":
-            begins = [0] * count
-        return Sliding(axes, extents, results, tuple(sizes), tuple(strides), tuple(dilations), tuple(begins))
+        axes = space_axes(op, len(sizes))
+        known(tuple(dims[axis] for axis in axes for dims in (op.dims(), op.out_dims())))
+        return Sliding(axes, Window.of(op, sizes))
+
+    def along(self) -> Iterator[tuple[int, ...]]:
+        """Yield for each axis: its place, extent, number of windows, size, stride, dilation and border before."""
+        extents, sizes, strides, dilations, _, _, results = self.window
+        begins = [before for before, _ in self.window.border]
+        yield from zip(self.axes, known(extents), known(results), sizes, strides, dilations, begins, strict=True)
 
     def bordered(self, op: NodeExport, image: DraftTensor, border: float) -> DraftTensor:
         """Return the image with a border that all windows fit into."""
         pads = [(0, 0)] * len(image.dims)
-        for place, axis in enumerate(self.axes):
-            reach = (self.results[place] - 1) * self.strides[place] + (self.sizes[place] - 1) * self.dilations[place]
-            begin = self.begins[place]
-            pads[axis] = (begin, max(reach + 1 - begin - self.extents[place], 0))
-        return bordered(op, image, pads, border)
+        for axis, extent, count, size, stride, dilation, begin in self.along():
+            reach = (count - 1) * stride + (size - 1) * dilation
+            pads[axis] = (begin, max(reach + 1 - begin - extent, 0))
+        return op.pad(image, pads, border)
 
     def places(self) -> Iterator[tuple[int, ...]]:
         """Yield the elements of a window."""
-        yield from product(*map(range, self.sizes))
+        yield from product(*map(range, self.window.sizes))
 
     def slice(self, op: NodeExport, image: DraftTensor, place: Sequence[int]) -> DraftTensor:
         """Return one element of all windows."""
-        rank = len(image.dims)
-        begin, end, stride = [0] * rank, [*known(image.dims)], [1] * rank
-        dims = list(image.dims)
-        for number, axis in enumerate(self.axes):
-            begin[axis] = place[number] * self.dilations[number]
-            stride[axis] = self.strides[number]
-            end[axis] = begin[axis] + (self.results[number] - 1) * stride[axis] + 1
-            dims[axis] = self.results[number]
-        inputs = [image, op.ints(begin), op.ints(end), op.ints(stride)]
-        return op.emit("STRIDED_SLICE", inputs, tuple(dims))
+        rank, dims = len(image.dims), list(image.dims)
+        begins, ends, steps = [0] * rank, [*known(image.dims)], [1] * rank
+        for step, (axis, _, count, _, stride, dilation, _) in zip(place, self.along(), strict=True):
+            begins[axis], steps[axis], dims[axis] = step * dilation, stride, count
+            ends[axis] = begins[axis] + (count - 1) * stride + 1
+        return op.emit("STRIDED_SLICE", [image, op.ints(begins), op.ints(ends), op.ints(steps)], tuple(dims))
 
-    def source(self, place: Sequence[int], *, column_major: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
+    def source(self, place: Sequence[int], *, column_major: bool) -> NDArray[np.int64]:
         """Return where in a plane of the image one element of all windows lies: of extents of the axes of space."""
-        found = np.zeros(self.results, np.int64)
-        factors = [prod(self.extents[axis + 1 :]) for axis in range(len(self.axes))]
-        if column_major:
-            factors = [prod(self.extents[:axis]) for axis in range(len(self.axes))]
-        for axis, factor in enumerate(factors):
-            shape = [-1 if each == axis else 1 for each in range(len(self.axes))]
-            along = np.arange(self.results[axis]) * self.strides[axis] + place[axis] * self.dilations[axis]
-            found = found + (along - self.begins[axis]).reshape(shape) * factor
-        return found
+        rows = zip(place, self.along(), strict=True)
+        along = [
+            np.arange(n) * stride + step * dilation - begin for step, (_, _, n, _, stride, dilation, begin) in rows
+        ]
+        extents, axes = known(self.window.extents), range(len(self.axes))
+        factors = [prod(extents[:axis]) if column_major else prod(extents[axis + 1 :]) for axis in axes]
+        return reduce(np.add, (each * factor for each, factor in zip(np.ix_(*along), factors, strict=True)))
 
 
 def sliding_max(op: NodeExport) -> None:
     """Write a MaxPool: a pool along each axis, or MAXIMUM of slices; places of maxima by GREATER and SELECT_V2."""
     sliding = Sliding.of(op)
     image = op.input(0)
-    if not op.gives(1) and op.layouts[0] and set(sliding.strides) == {1} and image.type in POOLED:
+    if not op.gives(1) and op.layouts[0] and set(sliding.window.strides) == {1} and image.type in POOLED:
         op.give(_max_along_axes(op, sliding, image))
         return
     # A border of the lowest byte would be as large as an element of that value, and lie before it.
@@ -146,13 +129,12 @@ def sliding_max(op: NodeExport) -> None:
 def _max_along_axes(op: NodeExport, sliding: Sliding, image: DraftTensor) -> DraftTensor:
     """Return the greatest elements of windows of an image `n *s c` in steps of one."""
     pads, same = [(0, 0)] * len(image.dims), list[bool]()
-    axes = list(zip(*sliding[:4], sliding.dilations, sliding.begins, strict=True))
-    for axis, extent, count, size, dilation, begin in axes:
+    for axis, extent, count, size, _, dilation, begin in sliding.along():
         same.append(begin == (size - 1) // 2 * dilation and count == extent)
         before, end = (0, extent) if same[-1] else (begin, count + (size - 1) * dilation)
         pads[axis] = (before, end + -end % dilation - before - extent)
-    image = bordered(op, image, pads, limits_of(image.type)[0])
-    for is_same, (axis, _, count, size, dilation, _) in zip(same, axes, strict=True):
+    image = op.pad(image, pads, limits_of(image.type)[0])
+    for is_same, (axis, _, count, size, _, dilation, _) in zip(same, sliding.along(), strict=True):
         batch, *space = image.dims
         rows, extent, back = known((*space[: axis - 1],)), known((image.dims[axis],))[0], known((*space[axis:],))
         split = (batch, prod(rows), extent // dilation, dilation * prod(back))
@@ -176,7 +158,7 @@ def _with_planes(op: NodeExport, found: DraftTensor, sliding: Sliding, image: Dr
     dims = known(image.dims)
     last = bool(op.layouts[0])
     n, c = dims[0], dims[-1] if last else dims[1]
-    planes = np.arange(n * c).reshape(n, c) * prod(sliding.extents)
+    planes = np.arange(n * c).reshape(n, c) * prod(known(sliding.window.extents))
     ones = [1] * len(sliding.axes)
     planes = planes.reshape(n, *ones, c) if last else planes.reshape(n, c, *ones)
     return op.cast(op.add(found, op.ints(planes)), TensorType.INT64)
@@ -187,19 +169,6 @@ def sliding_sum(op: NodeExport, image: DraftTensor) -> DraftTensor:
     sliding = Sliding.of(op)
     padded = sliding.bordered(op, image, 0.0)
     return reduce(op.add, [sliding.slice(op, padded, place) for place in sliding.places()])
-
-
-def sliding_counts(op: NodeExport, *, counted: bool) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    """Return how many elements of each window count, with those of a stated border or not, for the image's axes."""
-    sliding = Sliding.of(op)
-    ends = op.integers("pads", [0] * (2 * len(sliding.axes)))[len(sliding.axes) :]
-    found = np.ones(())
-    for axis, extent in enumerate(sliding.extents):
-        starts = np.arange(sliding.results[axis]) * sliding.strides[axis] - sliding.begins[axis]
-        each = starts[:, None] + np.arange(sliding.sizes[axis]) * sliding.dilations[axis]
-        low, high = (-sliding.begins[axis], extent + ends[axis]) if counted else (0, extent)
-        found = np.multiply.outer(found, ((each >= low) & (each < high)).sum(1))
-    return (found[..., None] if op.layouts[0] else found).astype(np.float32)
 
 
 @exporter("MaxPool")
@@ -247,7 +216,8 @@ def _average(op: NodeExport, image: DraftTensor) -> DraftTensor:
     if _is_dilated(op):
         if op.quantized:
             raise Unwritable("a quantized average with dilations")
-        return op.div(sliding_sum(op, image), sliding_counts(op, counted=counted))
+        counts = reduce(np.multiply.outer, _counts(op, Sliding.of(op).window, counted))
+        return op.div(sliding_sum(op, image), (counts[..., None] if op.layouts[0] else counts).astype(np.float32))
     op.require_channels_last()
     window = Window.of(op, op.integers("kernel_shape"))
     if window.is_valid or (window.same and not counted):
@@ -281,12 +251,12 @@ def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: boo
     if counted:  # what the node states counts, and what `ceil_mode` adds does not
         stated = list(zip(given[:count], given[count:], strict=True)) if (given := op.integers("pads")) else []
         stated = stated or [(0, 0)] * count
-        ones = bordered(op, ones, [(0, 0), *stated, (0, 0)], 1.0)
+        ones = op.pad(ones, [(0, 0), *stated, (0, 0)], 1.0)
         rest = tuple((a - c, b - d) for (a, b), (c, d) in zip(pads, stated, strict=True))
     dims = op.out_dims(0)
     sums, parts = (
         _pooled(op, "AVERAGE_POOL_2D", each, window.without_border, (*dims[:-1], each.dims[-1]))
-        for each in (bordered(op, image, [(0, 0), *pads, (0, 0)]), bordered(op, ones, [(0, 0), *rest, (0, 0)]))
+        for each in (op.pad(image, [(0, 0), *pads, (0, 0)]), op.pad(ones, [(0, 0), *rest, (0, 0)]))
     )
     return op.div(sums, parts)
 
@@ -299,27 +269,25 @@ def _covers_all(op: NodeExport, window: Window) -> bool:
     return all(size - before >= extent for size, (before, _), extent in rows)
 
 
-def _factors(op: NodeExport, window: Window, counted: bool) -> np.ndarray[Any, np.dtype[np.float64]]:
+def _factors(op: NodeExport, window: Window, counted: bool) -> NDArray[np.float64]:
     """Return, for each window, its size by the number of elements that ONNX divides its sum by."""
     if counted and not op.integer("ceil_mode"):
         return np.ones((1,) * len(window.sizes))  # no window reaches behind a border, however large the image is
-    extents, results = known(window.extents, BORDER), known(window.results, BORDER)
-    count = len(extents)
-    require_few(prod(results))
-    given = op.integers("pads", [0] * (2 * count))
-    same = op.text("auto_pad", "NOTSET").startswith("SAME")
-    found = np.ones(())
-    for axis, (extent, result, size, stride) in enumerate(
-        zip(extents, results, window.sizes, window.strides, strict=True)
-    ):
-        before = window.border[axis][0]
+    require_few(prod(known(window.results, BORDER)))
+    rows = zip(window.sizes, _counts(op, window, counted), strict=True)
+    return reduce(np.multiply.outer, (size / np.maximum(counts, 1) for size, counts in rows))
+
+
+def _counts(op: NodeExport, window: Window, counted: bool) -> Iterator[NDArray[np.int64]]:
+    """Yield for each axis how many elements of each window count, with those of the border or not."""
+    ends, same = op.integers("pads", [0] * (2 * len(window.sizes))), op.text("auto_pad", "NOTSET").startswith("SAME")
+    rows = zip(known(window.extents, BORDER), known(window.results, BORDER), *window[1:4], window.border, strict=True)
+    for axis, (extent, result, size, stride, dilation, (before, after)) in enumerate(rows):
         # What `ceil_mode` adds behind the border that the node states never counts.
-        after = window.border[axis][1] if same else given[count + axis]
-        low, high = (-before, extent + after) if counted else (0, extent)
-        begins = np.arange(result) * stride - before
-        counts = np.minimum(begins + size, high) - np.maximum(begins, low)
-        found = np.multiply.outer(found, size / np.maximum(counts, 1))
-    return found
+        end = after if same else ends[len(window.sizes) + axis]
+        low, high = (-before, extent + end) if counted else (0, extent)
+        places = np.arange(result)[:, None] * stride - before + np.arange(size) * dilation
+        yield ((places >= low) & (places < high)).sum(1)
 
 
 @each_exporter({"GlobalAveragePool": "MEAN", "GlobalMaxPool": "REDUCE_MAX"}, "{} over the axes of space.")
@@ -341,7 +309,7 @@ def _norm(op: NodeExport, image: DraftTensor) -> DraftTensor:
 
 def _norm_over_space(op: NodeExport, image: DraftTensor) -> DraftTensor:
     p, rank = op.integer("p", 2), op.rank()
-    axes = range(1, rank - 1) if op.layouts[0] else range(2, rank)
+    axes = space_axes(op, rank - 2)
     return _root(op, op.reduce("SUM", _powers(op, image, p), axes, keep=True), p)
 
 

@@ -205,17 +205,14 @@ def write_loop(
 
 def _behind(op: NodeExport, product: DraftTensor, time: int, block: int) -> DraftTensor:
     """Return products with a block of zeros behind the steps: the last block may have fewer steps."""
-    dims, pads = list(product.dims), np.zeros((3, 2), np.int32)
-    dims[time], pads[time, 1] = f"{dims[time]} + {block}", block
-    return op.emit("PAD", [product, op.const(pads)], tuple(dims))
+    return op.pad(product, [(0, block if axis == time else 0) for axis in range(3)])
 
 
 def _first(op: NodeExport, every: DraftTensor, time: int, length: str, block: int) -> DraftTensor:
     """Return the results without what stands behind the steps."""
-    ends, dims = [0] * 3, list(every.dims)
-    ends[time], dims[time] = -block, length
-    inputs = [every, op.ints([0] * 3), op.ints(ends), op.ints([1] * 3)]
-    return op.emit("STRIDED_SLICE", inputs, tuple(dims), end_mask=~(1 << time) & 7)
+    sides, dims = [(0, 0)] * 3, list(every.dims)
+    sides[time], dims[time] = (0, block), length
+    return op.cut(every, sides, tuple(dims))
 
 
 class _Loop:

@@ -17,14 +17,10 @@ from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritab
 from relayout.formats.tflite.exporting.resize_factors import (
     HALF,
     NEAREST_BUILTINS,
-    ROUNDINGS,
     SIZES,
-    TIE,
     Factors,
     NearestBuiltin,
     is_new,
-    nearest_places,
-    places,
     real,
     stays_exact,
     stored_axis,
@@ -39,25 +35,29 @@ from relayout.graph.domains import RESIZE, RESIZING
 
 CUBIC_TAPS = (-1, 0, 1, 2)
 FLOAT = TensorType.FLOAT32
+TIE = 1e-6  # how far from the middle between two elements ONNX Runtime still sees a tie
 REACH = {"linear": 1.0, "cubic": 2.0}  # mode -> how far an element weighs, in elements of the smaller image
 
 
-def resized_along(
+def _resized_along(
     factors: Factors,  # sizes and scales
     tensor: DraftTensor,  # what is resized; its other axes may be resized already
     axis: int,
     mode: str,  # `nearest`, `linear` or `cubic`
     coordinates: str,  # how a place is found
-    rounding: str,  # how a place is rounded
     stays: bool | DraftTensor,  # whether all extents stay, so that each element is its own
 ) -> DraftTensor:
     """Return a tensor resized along one axis."""
+    op, number = factors.op, factors.number(axis)
+    rounding, x, place = _rounding(op, number), _numbers(factors, axis), _place(factors, axis, coordinates)
+    place = op.select(stays, x, place) if isinstance(stays, DraftTensor) else place
+    counts_on_all = mode != "nearest" and axis < len(tensor.dims) - 1  # a product with a matrix does
+    is_known = place.array is not None and number is not None and isinstance(tensor.dims[axis], int)
+    if is_known and number is not None and (tensor.is_static or not counts_on_all):
+        return _along(op, tensor, axis, place, number, mode)
     if mode == "nearest" and coordinates == "half_pixel_symmetric":
         raise OpenExtentError("half_pixel_symmetric of extents known only at run time, which needs double precision")
-    x, number = _numbers(factors, axis), factors.number(axis)
-    place = _scaled(factors, axis, coordinates, x)
-    place = factors.op.select(stays, x, place) if isinstance(stays, DraftTensor) else place
-    if mode != "nearest" and factors.op.integer("antialias") and (number is None or number < 1):
+    if mode != "nearest" and op.integer("antialias") and (number is None or number < 1):
         return _smoothed(factors, tensor, axis, place, mode, stays)  # a weight reaches more elements of a smaller image
     is_positive = coordinates in ("asymmetric", "align_corners")
     return _interpolated(factors, tensor, axis, mode, rounding, place, is_positive=is_positive)
@@ -228,26 +228,34 @@ def _numbers(factors: Factors, axis: int) -> DraftTensor:
     return op.cast(op.arange(factors.count(axis), factors.dims[axis]), FLOAT)
 
 
-def _scaled(factors: Factors, axis: int, coordinates: str, x: DraftTensor) -> DraftTensor:
-    """Return where along an axis the results `x` lie, by the factor of the axis."""
-    op, count = factors.op, factors.count(axis)
+def _place(factors: Factors, axis: int, coordinates: str) -> DraftTensor:
+    """Return where along an axis the results lie, by the factor of the axis: a constant where extents and factor are.
+
+    They are computed in the precision in which ONNX Runtime computes them: a place decides which element a nearest
+    neighbour is. From 14 elements to 2, the second result lies at `1 / float32(2 / 14)`, which is less than 7.
+    """
+    op, count, x = factors.op, factors.count(axis), _numbers(factors, axis)
     if coordinates == "asymmetric":
         return op.div(x, factors.scale(axis))
     if coordinates == "align_corners":
-        divisor = op.maximum(op.sub(op.tensor(real(op, count), TensorType.FLOAT32), 1.0), 1.0)
+        divisor = op.maximum(op.sub(op.tensor(real(op, count), FLOAT), 1.0), 1.0)
         return op.div(op.mul(x, factors.last(axis)), divisor)
     if coordinates not in ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric"):
         raise Unwritable(f"coordinates of a Resize by {coordinates}")
-    scale = factors.scale(axis)
+    scale, extent = factors.scale(axis), op.tensor(factors.extent(axis), FLOAT)
     centered = op.sub(op.div(op.add(x, HALF), scale), HALF)
     if coordinates == "pytorch_half_pixel":
-        several = op.compare("GREATER", op.tensor(count, TensorType.INT32), 1)
-        return op.select(several, centered, 0.0)
-    if coordinates == "half_pixel_symmetric" and not factors.is_stretched:
-        extent = op.tensor(factors.extent(axis), TensorType.FLOAT32)
-        ratio = op.div(op.tensor(real(op, count), TensorType.FLOAT32), op.mul(extent, scale))
-        return op.add(op.mul(op.mul(extent, HALF), op.sub(1.0, ratio)), centered)
-    return centered
+        return op.select(op.compare("GREATER", op.tensor(count, TensorType.INT32), 1), centered, 0.0)
+    number = factors.number(axis)
+    if x.array is not None and extent.array is not None and number is not None and coordinates != "half_pixel":
+        single = np.float32(number)  # in double precision but for the adjustment
+        adjustment = float(np.float32(len(x.array)) / (single * extent.array))
+        moved = extent.array.item() / 2 * (1 - adjustment)
+        return op.const((moved + (x.array.astype(np.float64) + HALF) / float(single) - HALF).astype(np.float32))
+    if coordinates == "half_pixel" or factors.is_stretched:
+        return centered
+    ratio = op.div(op.tensor(real(op, count), FLOAT), op.mul(extent, scale))
+    return op.add(op.mul(op.mul(extent, HALF), op.sub(1.0, ratio)), centered)
 
 
 def _rounded(op: NodeExport, place: DraftTensor, rounding: str) -> DraftTensor:
@@ -260,7 +268,7 @@ def _rounded(op: NodeExport, place: DraftTensor, rounding: str) -> DraftTensor:
     distance = op.sub(place, below)
     is_low = rounding == "round_prefer_floor"
     goes_up = op.compare("GREATER" if is_low else "GREATER_EQUAL", distance, HALF + TIE if is_low else HALF - TIE)
-    return op.add(below, op.cast(goes_up, TensorType.FLOAT32))
+    return op.add(below, op.cast(goes_up, FLOAT))
 
 
 CROPPED = "tf_crop_and_resize"  # the coordinates of a region of the image
@@ -302,15 +310,7 @@ def resize(op: NodeExport) -> None:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
     result = operand
     for axis in changed:
-        scale = factors.number(axis)
-        rounding = _rounding(op, scale)
-        of_others = () if mode == "nearest" or axis == rank - 1 else result.dims  # which a product counts on
-        is_static = all_known((operand.dims[axis], dims[axis], *of_others))
-        if scale is None or not is_static or stays:
-            result = resized_along(factors, result, axis, mode, coordinates, rounding, stays)
-            continue
-        extent, count = known((operand.dims[axis], dims[axis]))
-        result = _along(op, result, axis, places(extent, count, scale, coordinates), scale, mode)
+        result = _resized_along(factors, result, axis, mode, coordinates, stays)
     op.give(result)
 
 
@@ -339,7 +339,7 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
         extent, count = known((operand.dims[axis], dims[axis]))
         where = _places_of_region(start, end, extent, count)
         if mode == "nearest" or not np.array_equal(where, np.arange(extent)):
-            result = _along(op, result, axis, where, 1.0, mode)
+            result = _along(op, result, axis, op.const(where), 1.0, mode)
         within = (where >= 0) & (where <= extent - 1)
         inside = inside & within.reshape([-1 if each == axis else 1 for each in range(rank)])
     if not inside.all():
@@ -406,7 +406,7 @@ def _options(factors: Factors, mode: str, coordinates: str) -> NearestBuiltin | 
             coordinates = "half_pixel"
         return LINEAR.get(coordinates) if all(_is_exact(op, *axis) for axis in axes) else None
     if all_known((*before[1:3], *dims[1:3])):
-        return _nearest_builtin(op, coordinates, axes)
+        return _nearest_builtin(factors, coordinates)
     is_plain = coordinates == "asymmetric" and _repeats(op, [scale for *_, scale in axes])
     return PLAIN if is_plain else None
 
@@ -419,22 +419,20 @@ def _repeats(op: NodeExport, scales: Sequence[float | None]) -> bool:
     return rounding == "floor" or (rounding == "round_prefer_floor" and all(scale in (1.0, 2.0) for scale in scales))
 
 
-def _nearest_builtin(
-    op: NodeExport, coordinates: str, axes: Sequence[tuple[int | str, int | str, float | None]]
-) -> NearestBuiltin | None:
-    """Return the options with which the kernel takes the same elements along both axes."""
-    if any(scale is None for *_, scale in axes):
-        return None
-    for builtin in NEAREST_BUILTINS:
-        if all(
-            np.array_equal(
-                nearest_places(int(extent), int(count), scale or 0.0, coordinates, _rounding(op, scale)),
-                builtin.nearest_places(int(extent), int(count)),
-            )
-            for extent, count, scale in axes
-        ):
-            return builtin
-    return None
+def _nearest_builtin(factors: Factors, coordinates: str) -> NearestBuiltin | None:
+    """Return the options with which the kernel takes the same elements along both axes of known extents."""
+    wanted = []
+    for axis in (1, 2):
+        (extent, count), scale = known((factors.op.dims()[axis], factors.dims[axis])), factors.number(axis)
+        if scale is None:
+            return None
+        elements = _elements(factors.op, _place(factors, axis, coordinates), extent, _rounding(factors.op, scale))
+        wanted.append((extent, count, elements))
+
+    def takes_them(builtin: NearestBuiltin) -> bool:
+        return all(np.array_equal(elements, builtin.nearest_places(*sizes)) for *sizes, elements in wanted)
+
+    return next(filter(takes_them, NEAREST_BUILTINS), None)
 
 
 def _is_exact(op: NodeExport, extent: int | str, count: int | str, scale: float | None) -> bool:
@@ -455,13 +453,12 @@ def _rounding(op: NodeExport, scale: float | None) -> str:
     return "ceil" if op.op_type == RESIZE and scale is not None and scale < 1 else "floor"
 
 
-def _along(
-    op: NodeExport, tensor: DraftTensor, axis: int, where: NDArray[np.float32], scale: float, mode: str
-) -> DraftTensor:
-    """Return what lies at places along one axis of a tensor: its elements, or a product with a matrix."""
-    (extent,) = known(tensor.dims[axis : axis + 1])
+def _along(op: NodeExport, tensor: DraftTensor, axis: int, place: DraftTensor, scale: float, mode: str) -> DraftTensor:
+    """Return what lies at constant places along one axis of a tensor: its elements, or a product with a matrix."""
+    (extent,), where = known(tensor.dims[axis : axis + 1]), place.array
+    assert where is not None
     if mode == "nearest":
-        return op.gather(tensor, op.ints(ROUNDINGS[_rounding(op, scale)](where).clip(0, extent - 1)), axis)
+        return op.gather(tensor, op.ints(_elements(op, place, extent, _rounding(op, scale))), axis)
     matrix = _matrix(op, where.astype(np.float64), extent, scale, mode).astype(np.float32)
     dims: Dims = (*tensor.dims[:axis], len(where), *tensor.dims[axis + 1 :])
     if axis == len(dims) - 1:
@@ -473,6 +470,13 @@ def _along(
     weights = op.const(np.broadcast_to(matrix, (1, *matrix.shape)) if has_front else matrix)
     product = op.emit("BATCH_MATMUL", [weights, op.reshape(tensor, flat)], (*flat[:-2], len(where), back), tensor.type)
     return op.reshape(product, dims)
+
+
+def _elements(op: NodeExport, place: DraftTensor, extent: int, rounding: str) -> NDArray[np.int32]:
+    """Return which elements lie nearest to constant places."""
+    found = _rounded(op, place, rounding).array
+    assert found is not None
+    return found.clip(0, extent - 1).astype(np.int32)
 
 
 def _matrix(op: NodeExport, places: NDArray[np.float64], extent: int, scale: float, mode: str) -> NDArray[np.float64]:

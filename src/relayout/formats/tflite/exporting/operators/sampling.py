@@ -41,18 +41,34 @@ def grid_sample(op: NodeExport) -> None:
     rows = op.elements(image.dims[:-1], "rows")
     flat = op.reshape(image, (rows, *known(image.dims[-1:])))
     batches = op.mul(op.arange(op.extent(image, 0), image.dims[0]), op.product(extents))
-    batches = op.reshape(batches, (*batches.dims, *[1] * count))
+    steps = [op.product(extents[axis + 1 :]) for axis in range(count)]
+    op.give(_at_taps(op, flat, axes, steps, op.reshape(batches, (*batches.dims, *[1] * count))))
+
+
+def _at_taps(
+    op: NodeExport,  # the node
+    flat: DraftTensor,  # the elements of images, `rows channels`
+    axes: Sequence[Sequence[Tap]],  # what is read along each axis of an image
+    steps: Sequence[Operand],  # how many rows an element of each axis is
+    first: DraftTensor | None,  # the first row of the image that is read; None: of all the first
+    pair: str = "ADD",  # the builtin of two elements that are read
+) -> DraftTensor:
+    """Return the sum, or the largest, of the elements that are read, times their weights."""
 
     def of_taps(taps: Sequence[Tap]) -> DraftTensor:
-        place, weight = batches, None
-        for number, tap in enumerate(taps):
-            place = op.add(op.mul(tap.place, op.product(extents[number + 1 :])), place)
-            if tap.weight is not None:
-                weight = tap.weight if weight is None else op.mul(weight, tap.weight)
+        places = [
+            tap.place if isinstance(step, int) and step == 1 else op.mul(tap.place, step)
+            for tap, step in zip(taps, steps, strict=True)
+        ]
+        place = reduce(op.add, places if first is None else [*places, first])
+        weights = [tap.weight for tap in taps if tap.weight is not None]
         found = op.gather(flat, place, 0)
-        return found if weight is None else op.mul(found, op.reshape(weight, (*weight.dims, 1)))
+        if not weights:
+            return found
+        weight = reduce(op.mul, weights)
+        return op.mul(found, op.reshape(weight, (*weight.dims, 1)))
 
-    op.give(reduce(op.add, map(of_taps, product(*axes))))
+    return reduce(partial(op.each, pair), map(of_taps, product(*axes)))
 
 
 def more(op: NodeExport, number: Operand, other: float) -> Operand:
@@ -169,17 +185,8 @@ def deform_conv(op: NodeExport) -> None:
     flat = op.reshape(image, (elements, each))
     first = _first_places(op, op.product([height, width, moved]))
 
-    def of_taps(pair: tuple[Tap, Tap]) -> DraftTensor:
-        row, column = pair
-        assert row.weight is not None
-        assert column.weight is not None
-        line = op.mul(row.place, op.product([width, moved]))
-        place = op.add(line, column.place if moved == 1 else op.mul(column.place, moved))
-        place = place if first is None else op.add(place, first)
-        weight = op.mul(row.weight, column.weight)
-        return op.mul(op.gather(flat, place, 0), op.reshape(weight, (*weight.dims, 1)))
-
-    total = op.reshape(reduce(op.add, map(of_taps, product(down, across))), (rows, moved, taps, each))
+    total = _at_taps(op, flat, (down, across), (op.product([width, moved]), moved), first)
+    total = op.reshape(total, (rows, moved, taps, each))
     if op.has(MASK):
         total = op.mul(total, op.reshape(op.input(MASK), (rows, moved, taps, 1)))
     made = _products(op, total, group)
@@ -334,33 +341,21 @@ def _write_samples(op: NodeExport, down: _Side, across: _Side) -> None:
     image, ratio = op.input(0), op.integer("sampling_ratio")
     (channels,) = known(image.dims[-1:])
     height, width = (op.extent(image, axis) for axis in (1, 2))
-    rows, columns = _samples(op, down, ratio), _samples(op, across, ratio)
-    flat = op.reshape(image, (op.elements(image.dims[:3], "elements"), channels))
     (count, *_) = op.dims(1)
+    rows = _samples(op, down, ratio, (count, down.bins * ratio, 1))
+    columns = _samples(op, across, ratio, (count, 1, across.bins * ratio))
+    flat = op.reshape(image, (op.elements(image.dims[:3], "elements"), channels))
     images = op.mul(op.cast(op.input(2), TensorType.INT32), op.product([height, width]))
-    base = op.reshape(images, (count, 1, 1))
     pair, many = ("MAXIMUM", "REDUCE_MAX") if op.text("mode", "avg") == "max" else ("ADD", "MEAN")
-
-    def of_taps(taps: tuple[Tap, Tap]) -> DraftTensor:
-        row, column = taps
-        assert row.weight is not None
-        assert column.weight is not None
-        lines = op.mul(op.reshape(row.place, (*row.place.dims, 1)), width)
-        places = op.reshape(column.place, (count, 1, *column.place.dims[1:]))
-        found = op.gather(flat, op.add(op.add(lines, places), base), 0)
-        down_weight = op.reshape(row.weight, (*row.weight.dims, 1))
-        weight = op.mul(down_weight, op.reshape(column.weight, (count, 1, *column.weight.dims[1:])))
-        return op.mul(found, op.reshape(weight, (*weight.dims, 1)))
-
-    total = reduce(partial(op.each, pair), map(of_taps, product(rows, columns)))
+    total = _at_taps(op, flat, (rows, columns), (width, 1), op.reshape(images, (count, 1, 1)), pair)
     split = op.reshape(total, (op.elements((count, down.bins), "rows"), ratio, across.bins, ratio * channels))
     over_rows = op.reduce(many, split, [1])
     again = op.reshape(over_rows, (op.elements((count, down.bins, across.bins), "bins"), ratio, channels))
     op.give(op.reshape(op.reduce(many, again, [1]), (count, down.bins, across.bins, channels)))
 
 
-def _samples(op: NodeExport, side: _Side, ratio: int) -> list[Tap]:
-    """Return the two neighbours of each sample of a region along an axis, `regions bins·ratio`."""
+def _samples(op: NodeExport, side: _Side, ratio: int, dims: Dims) -> list[Tap]:
+    """Return the two neighbours of each sample of a region along an axis, `regions bins·ratio` in these extents."""
     bins, extent = side.bins, side.extent
     offsets = ((np.arange(bins)[:, None] + (np.arange(ratio) + 0.5) / ratio) / bins).reshape(1, -1)
     place = op.add(op.mul(side.span(op), offsets.astype(np.float32)), side.begin)
@@ -371,10 +366,8 @@ def _samples(op: NodeExport, side: _Side, ratio: int) -> list[Tap]:
     low = op.each("FLOOR", place)
     rest = op.sub(place, low)
     high = op.minimum(op.add(low, 1.0), last)
-    return [
-        Tap(op.cast(low, TensorType.INT32), op.mul(op.sub(1.0, rest), ones)),
-        Tap(op.cast(high, TensorType.INT32), op.mul(rest, ones)),
-    ]
+    taps = (low, op.mul(op.sub(1.0, rest), ones)), (high, op.mul(rest, ones))
+    return [Tap(op.reshape(op.cast(at, TensorType.INT32), dims), op.reshape(weight, dims)) for at, weight in taps]
 
 
 def _write_products(op: NodeExport, down: _Side, across: _Side) -> None:
