@@ -411,6 +411,8 @@ class BuiltinBuilder:
             return self.ints(numbers, "shape")
         if len([dim for dim in unknown if dim not in source.dims]) > 1:
             raise OpenExtentError("several extents of a shape are known only at run time")
+        if dims == source.dims:
+            return self.extents(source)
         listed, pieces = self.extents(source), []
         for dim, number in zip(dims, numbers, strict=True):
             is_read = dim in unknown and dim in source.dims

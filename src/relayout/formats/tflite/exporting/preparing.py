@@ -16,6 +16,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.onnx.folding import fold_weights
+from relayout.formats.onnx.replacing import Writing
 from relayout.formats.onnx.source_passes import ANY_RESULT, SourcePass, UnpreparedModel
 from relayout.formats.onnx.spelling import spell_out
 from relayout.formats.tflite.exporting.blocks import folded, sign_few_bits
@@ -27,7 +28,7 @@ from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.graph.domains import CONVOLUTION, INTERNAL_NHWC, MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.source_names import Names, added, stands_for
-from relayout.graph.subgraphs import all_graphs, all_nodes
+from relayout.graph.subgraphs import all_graphs, all_nodes, become
 
 # NonZero as the builtin that lists coordinates row by row, before layouts are chosen.
 #
@@ -42,36 +43,28 @@ def list_coordinates_first(model: ir.Model, names: Names) -> None:
         operand = node.inputs[0] if node.op_type == "NonZero" and node.domain in ("", "ai.onnx") else None
         if operand is None or operand.shape is None or operand.dtype is None or not len(operand.shape):
             continue
-        _lower(node, operand, names)
+        assert node.graph is not None
+        _Coordinates(node.graph, node, names, model.opset_imports.get("", 1)).run(operand)
 
 
-def _lower(node: ir.Node, operand: ir.Value, names: Names) -> None:
-    graph, (result,), shape = node.graph, node.outputs, operand.shape
-    assert graph is not None
-    assert shape is not None
-    count = None if result.shape is None else result.shape[1]
-    if operand.dtype != ir.DataType.BOOL:
-        cast = ir.Node("", "Cast", [operand], [ir.AttrInt64("to", int(ir.DataType.BOOL))])
-        operand = _added(cast, node, f"{result.name}/truth", names)
-        operand.shape, operand.type = shape, ir.TensorType(ir.DataType.BOOL)
-    where = ir.Node(DOMAIN, "WHERE", [operand])
-    rows = _added(where, node, f"{result.name}/rows", names)
-    rows.shape, rows.type = ir.Shape([count, len(shape)]), ir.TensorType(ir.DataType.INT64)
-    node.op_type, node.version = "Transpose", None
-    node.replace_input_with(0, rows)
-    node.attributes["perm"] = ir.AttrInt64s("perm", [1, 0])
-    added(node)
+class _Coordinates(Writing):
+    """A NonZero as a list of coordinates."""
 
-
-def _added(made: ir.Node, node: ir.Node, name: str, names: Names) -> ir.Value:
-    """Put a node before the one that it stands for, and return its result."""
-    (value,) = made.outputs
-    value.name, made.name = names.unique(name), names.unique(f"{node.name or node.op_type}/{made.op_type}")
-    stands_for(made, node)
-    stands_for(value, node.outputs[0])
-    assert node.graph is not None
-    node.graph.insert_before(node, made)
-    return value
+    def run(self, operand: ir.Value) -> None:
+        (result,), shape = self.node.outputs, operand.shape
+        count = None if result.shape is None else result.shape[1]
+        if operand.dtype != ir.DataType.BOOL:
+            operand = self.add("Cast", [operand], to=int(ir.DataType.BOOL))
+            operand.shape, operand.type = shape, ir.TensorType(ir.DataType.BOOL)
+            stands_for(operand, result)
+        rows = self.add("WHERE", [operand])
+        rows.shape, rows.type = ir.Shape([count, len(shape or ())]), ir.TensorType(ir.DataType.INT64)
+        stands_for(rows, result)
+        where = rows.producer()
+        assert where is not None
+        where.domain = DOMAIN
+        become(self.node, "", "Transpose", [rows], [ir.AttrInt64s("perm", [1, 0])])
+        added(self.node)
 
 
 # Definitions of convolutions of ONNX Runtime that have taken in what follows them: the operators that were there.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from relayout.formats.onnx.shape_vectors import MOVES
 from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs, all_nodes
+from relayout.layout.regroup import segments
 
 STATES = {"GRU": 1, "LSTM": 2, "RNN": 1}  # operator -> how many states it has
 GATES = {"GRU": 3, "LSTM": 4, "RNN": 1}
@@ -40,12 +40,17 @@ def is_recurrent(node: ir.Node) -> bool:
     return node.op_type in STATES and not node.domain
 
 
+def directions_of(node: ir.Node) -> int:
+    """Return how many directions a node has."""
+    return 2 if node.attributes.get_string("direction", "forward") == "bidirectional" else 1
+
+
 def misfit_of(node: ir.Node) -> str:
     """Say which weights of a recurrent node have other extents than its input and state want; empty if none has."""
     x, recurrent, attributes = node.inputs[SEQUENCE], node.inputs[RECURRENT], node.attributes
     ends = () if recurrent is None or recurrent.shape is None else recurrent.shape[-1:]
     hidden = attributes.get_int("hidden_size", next((end for end in ends if isinstance(end, int)), 0))
-    rows, directions = GATES[node.op_type] * hidden, 1 + (attributes.get_string("direction", "") == "bidirectional")
+    rows, directions = GATES[node.op_type] * hidden, directions_of(node)
     elements = None if x is None or x.shape is None else next(iter(x.shape[-1:]), None)
     expected: dict[int, list[Any]] = {  # operand -> its extents
         KERNEL: [directions, rows, elements],
@@ -196,24 +201,16 @@ def _axis_before(view: ir.Node, axis: int) -> int | None:
     before, after = (None if each is None else each.shape for each in (view.inputs[0], view.outputs[0]))
     if view.op_type == "Transpose":
         return None if after is None else int(view.attributes.get_ints("perm", range(len(after))[::-1])[axis])
-    if before is None or after is None:
-        return None
-    if not before.is_static() or not after.is_static():
-        return _axis_among_ones(before, after, axis)
-    (here, extents), ahead = (after.numpy(), before.numpy()), prod(after.numpy()[:axis])
-    places = [place for place, extent in enumerate(extents) if extent == here[axis] and prod(extents[:place]) == ahead]
-    return places[0] if places else None
-
-
-def _axis_among_ones(before: ir.Shape, after: ir.Shape, axis: int) -> int | None:
-    """Return the axis of a view's operand that an axis of its result is, if only axes of one element differ."""
-    places, others = ([place for place, extent in enumerate(shape) if extent != 1] for shape in (before, after))
-    names = [[str(shape[place]) for place in each] for shape, each in ((before, places), (after, others))]
-    if axis not in others or names[0] != names[1] or str(None) in names[0]:
+    if before is None or after is None or None in {dim.value for dim in (*before, *after) if not isinstance(dim, int)}:
         return None
     # A Reshape to one step finds out one extent by itself.
-    is_open = [place != axis and not isinstance(after[place], int) for place in others]
-    return places[others.index(axis)] if sum(is_open) <= 1 else None
+    if sum(place != axis and not isinstance(dim, int) for place, dim in enumerate(after)) > 1:
+        return None
+    source, target = ([dim if isinstance(dim, int) else str(dim) for dim in shape] for shape in (before, after))
+    for segment in segments(source, target) or ():
+        if axis in segment.target and segment.factors is not None and len(segment.factors) == 1:
+            return next(place for place in segment.source if source[place] != 1)
+    return None
 
 
 def _constant(node: ir.Node, slot: int) -> NDArray[np.int64] | None:

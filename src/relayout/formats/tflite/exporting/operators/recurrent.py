@@ -20,15 +20,17 @@ from relayout.formats.tflite.exporting.operators.recurrent_loop import (
     LOOP,
     MOST_STEPS,
     LoopStep,
+    Step,
     constant_behind,
     time_axis,
     write_loop,
+    write_steps,
 )
 from relayout.formats.tflite.exporting.operators.sequence_lstm import (
+    ParameterRows,
     has_kernel,
     is_backward,
     reversed_steps,
-    select_rows,
     write_sequence_lstm,
 )
 from relayout.formats.tflite.exporting.recurrent_operands import (
@@ -40,6 +42,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     PEEPHOLE,
     RECURRENT,
     activations_of,
+    directions_of,
     misfit_of,
 )
 from relayout.formats.tflite.exporting.registry import Unwritable, each_exporter
@@ -211,8 +214,7 @@ def _recurrent(op: NodeExport, row: tuple[str, Cell]) -> None:
     sequence, time = op.input(0), time_axis(op)
     if not _is_looped(op) and known(sequence.dims[time : time + 1])[0] > MOST_STEPS:
         raise Unwritable(f"a sequence of more than {MOST_STEPS} steps")
-    count = 2 if op.text("direction", "forward") == "bidirectional" else 1
-    runs = [_one_direction(op, sequence, number, row[1]) for number in range(count)]
+    runs = [_one_direction(op, sequence, number, row[1]) for number in range(directions_of(op.node))]
     if op.gives(0):
         op.give(op.stack([every for every, _ in runs if every is not None], 1 + time), 0)
     for slot in range(1, 3):
@@ -235,15 +237,12 @@ def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cel
     states = [
         _initial(op, slot, number, sequence, direction.hidden) for slot in ((5, 6) if op.op_type == "LSTM" else (5,))
     ]
-    if _is_looped(op):
-        body = LoopStep(lambda inside: partial(_step, _direction(inside, number), cell), is_listed=op.gives(0))
-        every, states = write_loop(op, body, inputs, states, lengths)
-    else:
-        results = []
-        for place, rows in enumerate(zip(*(op.unpacked(each, time_axis(op)) for each in inputs), strict=True)):
-            result, states = _step(direction, cell, rows, states, lengths, place)
-            results.append(result)
-        every = op.stack(results, time_axis(op)) if results and op.gives(0) else None
+
+    def step(inside: NodeExport) -> Step:
+        return partial(_step, direction if inside is op else _direction(inside, number), cell)
+
+    write = write_loop if _is_looped(op) else write_steps
+    every, states = write(op, LoopStep(step, is_listed=op.gives(0)), inputs, states, lengths)
     return (reversed_steps(op, every, lengths) if backwards and every is not None else every), states
 
 
@@ -273,7 +272,7 @@ def _rows(op: NodeExport, slot: int, number: int, begin: int, size: int) -> Draf
     """Return some rows of one direction's part of a parameter: a constant where the parameter is one."""
     value = constant_behind(op.value(slot))
     if value is not None and value.dtype in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
-        return select_rows(value, number, begin, size).tensor(op, keeps_half=True)
+        return ParameterRows(value, number, begin, size).tensor(op, keeps_half=True)
     return op.part(op.at(op.input(slot), 0, number), 0, begin, size)
 
 

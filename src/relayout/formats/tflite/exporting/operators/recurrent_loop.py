@@ -198,7 +198,7 @@ def write_loop(
     if whole < length:
         rest = [op.part(each, time, whole, length - whole) for each in products]
         ends = None if lengths is None else op.sub(lengths, whole)
-        every, states = loop.steps(op, rest, states, ends, 0)
+        every, states = write_steps(op, body, rest, states, ends)
         listed += [] if every is None else [every]
     return op.concat(listed, time) if listed else None, states
 
@@ -284,7 +284,7 @@ class _Loop:
             ends = None if lengths is None else op.sub(lengths, place)
             _, every, states = _Loop(op, self.body, self.inside).write(op.ints(np.array(0)), steps, rows, states, ends)
         else:
-            every, states = self.steps(op, rows, states, lengths, place)
+            every, states = write_steps(op, self.body, rows, states, lengths, place)
         lists = [] if every is None else [self._listed(op, draft.inputs[2 + count], every, place)]
         draft.outputs = [*graph.distinct([op.add(place, self.taken), end, *states, *lists]), *outer]
         return draft
@@ -298,25 +298,24 @@ class _Loop:
         pads = op.stack([op.mul(each, at_time) for each in (place, behind)], 1)
         return op.add(before, op.emit("PAD", [every, pads], before.dims))
 
-    def steps(
-        self,
-        op: NodeExport,  # the node, or the arithmetic inside of a body
-        # of the products, those of these steps, or of a round of one step without the axis of time
-        rows: Sequence[DraftTensor],
-        states: list[DraftTensor],  # before the steps
-        lengths: DraftTensor | None,  # how many steps each row of the batch has; None: all of them
-        place: DraftTensor | int,  # the first step
-    ) -> tuple[DraftTensor | None, list[DraftTensor]]:
-        """Write some steps one by one; return their results, if anybody reads them, and the states after them."""
-        time, step, listed = time_axis(op), self.body.step(op), list[DraftTensor]()
-        is_one = len(rows[0].dims) == len(states[0].dims)
-        for number, row in enumerate(
-            [rows] if is_one else zip(*(op.unpacked(each, time) for each in rows), strict=True)
-        ):
-            here = place + number if isinstance(place, int) else op.add(place, number) if number and lengths else place
-            result, states = step(row, states, lengths, here)
-            listed.append(result)
-        return op.stack(listed, time) if self.body.is_listed else None, states
+
+def write_steps(
+    op: NodeExport,  # the node, or the arithmetic inside of a body
+    body: LoopStep,  # one step
+    # of the products, those of these steps, or of a round of one step without the axis of time
+    rows: Sequence[DraftTensor],
+    states: list[DraftTensor],  # before the steps
+    lengths: DraftTensor | None,  # how many steps each row of the batch has; None: all of them
+    place: DraftTensor | int = 0,  # the first step
+) -> tuple[DraftTensor | None, list[DraftTensor]]:
+    """Write some steps one by one; return their results, if anybody reads them, and the states after them."""
+    time, step, listed = time_axis(op), body.step(op), list[DraftTensor]()
+    is_one = len(rows[0].dims) == len(states[0].dims)
+    for number, row in enumerate([rows] if is_one else zip(*(op.unpacked(each, time) for each in rows), strict=True)):
+        here = place + number if isinstance(place, int) else op.add(place, number) if number and lengths else place
+        result, states = step(row, states, lengths, here)
+        listed.append(result)
+    return op.stack(listed, time) if listed and body.is_listed else None, states
 
 
 def _inputs(draft: Draft, kinds: Sequence[tuple[TensorType, Dims]]) -> list[DraftTensor]:

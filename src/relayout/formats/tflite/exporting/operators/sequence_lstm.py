@@ -41,13 +41,13 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     MEMORY,
     PEEPHOLE,
     RECURRENT,
+    activations_of,
+    directions_of,
     has_few_steps,
 )
 from relayout.formats.tflite.spelled_out import KEPT, STATES
 
-# Rows of parameters that several gates or directions share: `direction row …`.
-#
-# Unsqueeze(Concat(a, b, c, d))  ->  the rows of the second gate are b
+# Rows of parameters that several gates and directions share: `direction row …`.
 
 SMALL = 1 << 12  # elements up to which rows are held as an array
 
@@ -56,7 +56,7 @@ class ParameterRows(NamedTuple):
     """Some rows of a parameter."""
 
     value: ir.Value  # the value that holds them
-    number: int | None  # the place on its first axis, where that counts directions; None: it has no such axis
+    number: int  # the direction
     begin: int  # the first row
     size: int  # how many rows
 
@@ -71,15 +71,11 @@ class ParameterRows(NamedTuple):
         return None if constant is None else self._cut(constant)
 
     def _cut(self, constant: ir.TensorProtocol) -> NDArray[Any]:
-        whole = constant.numpy()
-        part: NDArray[Any] = (whole if self.number is None else whole[self.number])[self.begin : self.begin + self.size]
+        part: NDArray[Any] = constant.numpy()[self.number, self.begin : self.begin + self.size]
         return part
 
     def is_negated(self, other: "ParameterRows") -> bool:
         """Return whether these are the other rows with the other sign."""
-        producer = self.value.producer()
-        if producer is not None and producer.op_type == "Neg" and not producer.domain:
-            return producer.inputs[0] is other.value and self[1:] == other[1:]
         mine, theirs = self.array(), other.array()
         return mine is not None and theirs is not None and bool(np.array_equal(mine, -theirs))
 
@@ -94,15 +90,11 @@ class ParameterRows(NamedTuple):
         constant = self.constant
         shape = self.value.shape
         assert shape is not None
-        if self.number is None and shape[0] == self.size and not negated:
-            return op.graph.tensor_of(self.value)
         if constant is None:
-            tensor = op.graph.tensor_of(self.value)
-            tensor = tensor if self.number is None else op.at(tensor, 0, self.number)
-            tensor = op.part(tensor, 0, self.begin, self.size)
+            tensor = op.part(op.at(op.graph.tensor_of(self.value), 0, self.number), 0, self.begin, self.size)
             return op.each("NEG", tensor) if negated else tensor
         sign = -1 if negated else 1
-        dims = (self.size, *(int(dim) for dim in shape.numpy()[1 if self.number is None else 2 :]))
+        dims = (self.size, *(int(dim) for dim in shape.numpy()[2:]))
         is_half = keeps_half and constant.dtype == ir.DataType.FLOAT16
         if np.prod(dims) <= (IN_SINGLE if is_half else SMALL) or not (is_half or constant.dtype == ir.DataType.FLOAT):
             return op.const((sign * self._cut(constant)).astype(np.float32), what="rows")
@@ -116,52 +108,6 @@ class ParameterRows(NamedTuple):
         if is_half:
             return in_single(op.draft, DraftTensor(name, TensorType.FLOAT16, dims, TensorContent(lazy)))
         return DraftTensor(name, kernel_type(self.value), dims, TensorContent(lazy))
-
-
-def select_rows(
-    value: ir.Value,  # `direction row …`
-    number: int,  # the direction
-    begin: int,  # the first row
-    size: int,  # how many rows
-) -> ParameterRows:
-    """Return rows of one direction of a parameter, as those of the smallest value that holds them."""
-    found = ParameterRows(value, number, begin, size)
-    while (smaller := _source(found)) is not None:
-        found = smaller
-    return found
-
-
-def _source(rows: ParameterRows) -> ParameterRows | None:
-    """Return the same rows as those of what a value is put together of; None where it is not."""
-    node, shape = rows.value.producer(), rows.value.shape
-    if node is None or node.domain or shape is None:
-        return None
-    if node.op_type in ("Unsqueeze", "Reshape"):
-        first = node.inputs[0] if node.inputs else None
-        lacks_directions = first is not None and first.shape is not None and list(first.shape) == list(shape[1:])
-        if first is None or not lacks_directions or rows.number != 0:
-            return None
-        return ParameterRows(first, None, rows.begin, rows.size)
-    return _operand_rows(rows, node, len(shape)) if node.op_type == "Concat" else None
-
-
-def _operand_rows(rows: ParameterRows, node: ir.Node, rank: int) -> ParameterRows | None:
-    """Return the same rows as those of one operand of a Concat along the rows, or along the directions."""
-    axis = node.attributes.get_int("axis", 0) % rank
-    along_rows = axis == (0 if rows.number is None else 1)
-    if not along_rows and (axis or rows.number is None):
-        return None
-    place = rows.begin if along_rows else int(rows.number or 0)
-    length = rows.size if along_rows else 1
-    for value in node.inputs:
-        extent = None if value is None or value.shape is None else value.shape[axis]
-        if value is None or not isinstance(extent, int):
-            return None
-        if place < extent:
-            moved = rows._replace(begin=place) if along_rows else rows._replace(number=place)
-            return moved._replace(value=value) if place + length <= extent else None
-        place -= extent
-    return None
 
 
 INPUT, OUTPUT, FORGET, CELL = range(4)  # the gates, in ONNX's order
@@ -228,12 +174,12 @@ def has_activations(node: ir.Node) -> bool:
     if attributes.get_float("clip", 0.0) or attributes.get("activation_alpha") or attributes.get("activation_beta"):
         return False
     has_lengths = len(node.inputs) > LENGTHS and node.inputs[LENGTHS] is not None
-    return not has_lengths and all(_activation(node, number) is not None for number in range(_directions(node)))
+    return not has_lengths and all(_activation(node, number) is not None for number in range(directions_of(node)))
 
 
 def write_sequence_lstm(op: NodeExport) -> None:
     """Write an LSTM on the fused kernel."""
-    count = _directions(op.node)
+    count = directions_of(op.node)
     states = _states(op, count)
     runs = [_one_direction(op, number, states[number]) for number in range(count)]
     if op.gives(0):
@@ -252,15 +198,9 @@ def write_sequence_lstm(op: NodeExport) -> None:
             op.give(op.stack(ends, 1 if op.integer("layout") else 0), slot)
 
 
-def _directions(node: ir.Node) -> int:
-    return 2 if node.attributes.get_string("direction", "forward") == "bidirectional" else 1
-
-
 def _activation(node: ir.Node, number: int) -> ActivationFunctionType | None:
     """Return the activation of the candidate and of the cell; None where the kernel lacks one of the three."""
-    attribute = node.attributes.get("activations")
-    names = ["Sigmoid", "Tanh", "Tanh"] if attribute is None else list(attribute.as_strings())[3 * number :][:3]
-    gate, candidate, cell = (name.lower() for name in names)
+    gate, candidate, cell = (name for name, _ in activations_of(node, number))
     return ACTIVATIONS.get(cell) if gate == "sigmoid" and candidate == cell else None
 
 
@@ -373,7 +313,7 @@ def _gate(op: NodeExport, number: int, gate: int) -> Gate:
     units = op.static(RECURRENT)[2]
 
     def rows(slot: int, place: int) -> ParameterRows:
-        return select_rows(op.value(slot), number, place * units, units)
+        return ParameterRows(op.value(slot), number, place * units, units)
 
     biases = (rows(BIAS, gate), rows(BIAS, 4 + gate)) if op.has(BIAS) else ()
     peephole = rows(PEEPHOLE, gate) if op.has(PEEPHOLE) and gate != CELL else None
