@@ -41,9 +41,12 @@ FOLDED: Mapping[str, Callable[..., Any]] = {  # operators that are computed here
     "MINIMUM": np.minimum,
     "FLOOR": np.floor,
     "FLOOR_MOD": np.mod,
+    "EQUAL": np.equal,
     "LESS": np.less,
+    "LESS_EQUAL": np.less_equal,
     "GREATER": np.greater,
     "GREATER_EQUAL": np.greater_equal,
+    "LOGICAL_AND": np.logical_and,
     "SELECT_V2": np.where,
 }
 

@@ -63,28 +63,12 @@ def _resized_along(
     return _interpolated(factors, tensor, axis, mode, rounding, place, is_positive=is_positive)
 
 
-def cropped(factors: Factors, tensor: DraftTensor, mode: str, rounding: str) -> DraftTensor:
-    """Return a region of an image, resized; an axis that keeps its extent is taken whole, as ONNX Runtime does.
+def _place_of_region(factors: Factors, axis: int) -> DraftTensor:
+    """Return where along an axis the results of a region lie; one that keeps its extent is taken whole.
 
     place = start · (extent - 1) + x · (end - start) · (extent - 1) / (count - 1)
     """
-    op = factors.op
-    changed = factors.changed()
-    if any(axis not in changed for axis in factors.place_of if axis != stored_axis(op, 1) and axis):
-        raise Unwritable("a region with as many places as the image: some runtimes take all of the image")
-    result, inside = tensor, None
-    for axis in changed:
-        place = _place_of_region(factors, axis)
-        result = _interpolated(factors, result, axis, mode, rounding, place, is_positive=False)
-        within = op.is_between(place, 0.0, factors.last(axis))
-        column = op.reshape(within, (*within.dims, *[1] * (len(result.dims) - axis - 1)))
-        inside = column if inside is None else op.both(inside, column)
-    return result if inside is None else op.select(inside, result, op.number("extrapolation_value"))
-
-
-def _place_of_region(factors: Factors, axis: int) -> DraftTensor:
-    """Return where along an axis the results of a region lie."""
-    op, regions, place = factors.op, factors.op.input(1), factors.place_of[axis]
+    op, regions, place = factors.op, factors.op.cast(factors.op.input(1), FLOAT), factors.place_of[axis]
     start, end = (op.at(regions, 0, each) for each in (place, len(factors.place_of) + place))
     x, count, last = _numbers(factors, axis), op.tensor(factors.count(axis), TensorType.INT32), factors.last(axis)
     intervals = op.maximum(op.sub(op.cast(count, FLOAT), 1.0), 1.0)
@@ -319,32 +303,36 @@ def _crop(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
     if op.quantized:
         raise Unwritable("a quantized Resize that LiteRT has no kernel for")
     _require_interpolation(op, operand, dims, mode)
-    region = op.constant(1)
-    if region is None or not all_known((*operand.dims, *dims)):
-        op.give(cropped(Factors(op, dims), operand, mode, _rounding(op, 1.0)))
-        return
-    regions = region.astype(np.float32).reshape(2, -1)
-    if not np.isfinite(regions).all():
+    factors, region = Factors(op, dims), op.constant(1)
+    is_static = region is not None and all_known((*operand.dims, *dims))
+    changed = [axis for axis in factors.changed() if not is_static or operand.dims[axis] != dims[axis]]
+    _require_whole_axes(factors, changed, region if is_static else None)
+    result, inside = operand, None
+    for axis in changed:
+        place = _place_of_region(factors, axis)
+        if not is_static or place.array is None:
+            result = _interpolated(factors, result, axis, mode, _rounding(op, 1.0), place, is_positive=False)
+        elif mode == "nearest" or not np.array_equal(place.array, np.arange(known(operand.dims)[axis])):
+            result = _along(op, result, axis, place, 1.0, mode)
+        within = op.is_between(place, 0.0, factors.last(axis))
+        column = op.reshape(within, (*within.dims, *[1] * (len(result.dims) - axis - 1)))
+        inside = column if inside is None else op.both(inside, column)
+    is_inside = inside is None or (inside.array is not None and bool(inside.array.all()))
+    op.give(result if inside is None or is_inside else op.select(inside, result, op.number("extrapolation_value")))
+
+
+def _require_whole_axes(factors: Factors, changed: Sequence[int], region: NDArray[np.generic] | None) -> None:
+    """Refuse a region without end, or one of an axis that keeps its extent, unless it is all of the axis.
+
+    Of a region that is computed that is known of the batch and of channels.
+    """
+    op, corners = factors.op, None if region is None else region.astype(np.float32).reshape(2, -1)
+    if corners is not None and not np.isfinite(corners).all():
         raise Unwritable("a region without end")
-    rank = op.rank()
-    corners = np.array([[0] * rank, [1] * rank], np.float32)
-    for place, axis in enumerate(op.integers("axes", range(rank))):
-        corners[:, stored_axis(op, axis % rank)] = regions[:, place]
-    result, inside = operand, np.ones((1,) * rank, bool)
-    for axis, (start, end) in enumerate(corners.T):
-        if operand.dims[axis] == dims[axis]:
-            if (start, end) == (0, 1):
-                continue
+    for axis, place in factors.place_of.items():
+        is_whole = axis in (0, stored_axis(op, 1)) if corners is None else corners[:, place].tolist() == [0, 1]
+        if axis not in changed and not is_whole:
             raise Unwritable("a region with as many places as the image: some runtimes take all of the image")
-        extent, count = known((operand.dims[axis], dims[axis]))
-        where = _places_of_region(start, end, extent, count)
-        if mode == "nearest" or not np.array_equal(where, np.arange(extent)):
-            result = _along(op, result, axis, op.const(where), 1.0, mode)
-        within = (where >= 0) & (where <= extent - 1)
-        inside = inside & within.reshape([-1 if each == axis else 1 for each in range(rank)])
-    if not inside.all():
-        result = op.select(op.const(inside), result, op.number("extrapolation_value"))
-    op.give(result)
 
 
 def _require_interpolation(op: NodeExport, operand: DraftTensor, dims: Dims, mode: str) -> None:
@@ -356,16 +344,6 @@ def _require_interpolation(op: NodeExport, operand: DraftTensor, dims: Dims, mod
     grows = all(isinstance(b, int) and isinstance(a, int) and a <= b for a, b in zip(operand.dims, dims, strict=True))
     if op.integer("antialias") and not grows:
         raise Unwritable("a region that is smoothed")
-
-
-def _places_of_region(start: np.float32, end: np.float32, extent: int, count: int) -> NDArray[np.float32]:
-    """Return where along an axis the results of a region lie, in single precision."""
-    most = np.float32(extent - 1)
-    if count == 1:
-        return np.array([np.float32(0.5) * (start + end) * most], np.float32)
-    x = np.arange(count, dtype=np.float32)
-    found: NDArray[np.float32] = start * most + x * (end - start) * most / np.float32(count - 1)
-    return found
 
 
 def _size(factors: Factors) -> DraftTensor:
