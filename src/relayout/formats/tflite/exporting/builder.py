@@ -301,11 +301,26 @@ class BuiltinBuilder:
         """Return zeros with updates added at coordinates."""
         return self.emit("SCATTER_ND", [places, updates, self.ints(dims)], tuple(dims), updates.type)
 
-    def matmul(self, a: DraftTensor, b: DraftTensor, *, adj_x: bool = False, adj_y: bool = False) -> DraftTensor:
-        """Multiply matrices, which are the last two axes."""
-        front = stretched(a.dims[:-2], b.dims[:-2])
-        dims = (*front, a.dims[-1 if adj_x else -2], b.dims[-2 if adj_y else -1])
-        return batched_product(self, (a, b), dims, adjoint=(adj_x, adj_y))
+    def matmul(
+        self,
+        a: DraftTensor,
+        b: DraftTensor,
+        *,
+        adj_x: bool = False,  # whether the matrices of the first operand are transposed
+        adj_y: bool = False,  # and of the second
+        meaning: Quantization | None = None,  # what integers of the result mean
+    ) -> DraftTensor:
+        """Multiply matrices, which are the last two axes; a vector is a row or a column."""
+        is_row, is_column = len(a.dims) == 1, len(b.dims) == 1
+        a = self.reshape(a, (1, *a.dims)) if is_row else a
+        b = self.reshape(b, (*b.dims, 1)) if is_column else b
+        front, row, column = (
+            stretched(a.dims[:-2], b.dims[:-2]),
+            a.dims[-1 if adj_x else -2],
+            b.dims[-2 if adj_y else -1],
+        )
+        product = batched_product(self, (a, b), (*front, row, column), meaning, adjoint=(adj_x, adj_y))
+        return self.reshape(product, (*front, *[row][is_row:], *[column][is_column:]))
 
     def fully_connected(
         self,
@@ -469,15 +484,14 @@ def batched_product(
     op: BuiltinBuilder,  # the node
     operands: tuple[DraftTensor, DraftTensor],  # the two operands, each of at least two axes
     dims: Dims,  # the extents of the result
-    kind: TensorType | None = None,  # its elements
-    meaning: Quantization | None = None,  # its quantization
+    meaning: Quantization | None,  # its quantization
     *,
-    adjoint: tuple[bool, bool] = (False, False),  # which of the operands' matrices are transposed
+    adjoint: tuple[bool, bool],  # which of the operands' matrices are transposed
 ) -> DraftTensor:
     """Return a product of matrices."""
     adj_x, adj_y = adjoint
     if len(dims) <= MOST_BATCHED + MATRIX:
-        return op.emit("BATCH_MATMUL", operands, dims, kind, meaning, adj_x=adj_x, adj_y=adj_y)
+        return op.emit("BATCH_MATMUL", operands, dims, None, meaning, adj_x=adj_x, adj_y=adj_y)
     axes = _few([operand.dims[:-MATRIX] for operand in operands], len(dims) - MATRIX)
     joined_operands = [
         op.reshape(operand, (*(_joined(op, axis[side]) for axis in axes), *operand.dims[-MATRIX:]))
@@ -486,7 +500,7 @@ def batched_product(
     fronts = (operand.dims[:MOST_BATCHED] for operand in joined_operands)
     front = [first if first != 1 else second for first, second in zip(*fronts, strict=True)]
     product_dims = (*front, *dims[-MATRIX:])
-    product = op.emit("BATCH_MATMUL", joined_operands, product_dims, kind, meaning, adj_x=adj_x, adj_y=adj_y)
+    product = op.emit("BATCH_MATMUL", joined_operands, product_dims, None, meaning, adj_x=adj_x, adj_y=adj_y)
     return op.reshape(product, dims, max(operands, key=lambda operand: len({*dims} & {*operand.dims})))
 
 

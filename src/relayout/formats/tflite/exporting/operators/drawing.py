@@ -8,7 +8,7 @@ from math import isfinite, nan
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.exporting.builder import require_few, stretched
+from relayout.formats.tflite.exporting.builder import require_few
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
@@ -57,17 +57,13 @@ def determinant(op: NodeExport) -> None:
 def matmul_integer(op: NodeExport) -> None:
     """BATCH_MATMUL in single precision, of so few products at a time that it is exact."""
     left, right = (_centered(op, slot) for slot in (0, 1))
-    first, second = len(left.dims) == 1, len(right.dims) == 1
-    left = op.reshape(left, (1, *left.dims)) if first else left
-    right = op.reshape(right, (*right.dims, 1)) if second else right
-    (count,) = known(left.dims[-1:])
+    (count,), along = known(left.dims[-1:]), max(len(right.dims) - 2, 0)
 
     def product(begin: int) -> DraftTensor:
         size = min(EXACT, count - begin)
-        return op.cast(op.matmul(op.part(left, -1, begin, size), op.part(right, -2, begin, size)), TensorType.INT32)
+        return op.cast(op.matmul(op.part(left, -1, begin, size), op.part(right, along, begin, size)), TensorType.INT32)
 
-    total, front = reduce(op.add, map(product, range(0, count, EXACT))), stretched(left.dims[:-2], right.dims[:-2])
-    op.give(op.reshape(total, (*front, *left.dims[-2:-1][first:], *right.dims[-1:][second:])))
+    op.give(reduce(op.add, map(product, range(0, count, EXACT))))
 
 
 @exporter("ConvInteger")

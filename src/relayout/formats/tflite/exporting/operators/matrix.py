@@ -15,7 +15,7 @@ from relayout.formats.stored import nbytes
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, TensorContent
 from relayout.formats.tflite.exporting.blocks import BITS, Blocks, blocks_of, signed_content
-from relayout.formats.tflite.exporting.builder import MATRIX, MOST_BATCHED, batched_product
+from relayout.formats.tflite.exporting.builder import MATRIX
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import lacks
@@ -194,7 +194,9 @@ def matmul(op: NodeExport) -> None:
         raise Unwritable("a product of scalars")
     if op.quantized and right.data is not None:
         raise Unwritable("a quantized product by constant matrices")
-    _batch_matmul(op, left, right)
+    if left.type not in (TensorType.FLOAT32, TensorType.INT8, TensorType.INT16):
+        raise Unwritable(f"a product of {left.type.name}")
+    op.give_new(op.matmul(left, right, meaning=op.output(0).quantization))
 
 
 def fully_connected_weights(
@@ -227,24 +229,6 @@ def _blocks_of_columns(op: NodeExport) -> DraftTensor | None:
             return None
         transposed[value] = blocks.real_numbers(op.draft, value.name or "weights")
     return transposed[value]
-
-
-def _batch_matmul(op: NodeExport, left: DraftTensor, right: DraftTensor) -> None:
-    if left.type not in (TensorType.FLOAT32, TensorType.INT8, TensorType.INT16):
-        raise Unwritable(f"a product of {left.type.name}")
-    first = op.reshape(left, (1, left.dims[0])) if len(left.dims) == 1 else left
-    second = op.reshape(right, (right.dims[0], 1)) if len(right.dims) == 1 else right
-    if first is left and second is right and len(op.output(0).dims) <= MOST_BATCHED + MATRIX:
-        op.result("BATCH_MATMUL", [first, second], adj_x=False, adj_y=False)
-        return
-    result = op.output(0)
-    dims: Dims = result.dims
-    if len(right.dims) == 1:
-        dims = (*dims, 1)
-    if len(left.dims) == 1:
-        dims = (*dims[:-1], 1, dims[-1])
-    made = batched_product(op, (first, second), dims, result.type, result.quantization)
-    op.give(op.reshape(made, result.dims))
 
 
 def transposed_weights(op: NodeExport, weights: DraftTensor) -> DraftTensor:
