@@ -201,16 +201,22 @@ def _axis_before(view: ir.Node, axis: int) -> int | None:
     before, after = (None if each is None else each.shape for each in (view.inputs[0], view.outputs[0]))
     if view.op_type == "Transpose":
         return None if after is None else int(view.attributes.get_ints("perm", range(len(after))[::-1])[axis])
-    if before is None or after is None or None in {dim.value for dim in (*before, *after) if not isinstance(dim, int)}:
-        return None
+    source, target = _dims(before), _dims(after)
     # A Reshape to one step finds out one extent by itself.
-    if sum(place != axis and not isinstance(dim, int) for place, dim in enumerate(after)) > 1:
+    is_found = [place for place, dim in enumerate(target) if place != axis and isinstance(dim, str)]
+    if not source or not target or len(is_found) > 1:
         return None
-    source, target = ([dim if isinstance(dim, int) else str(dim) for dim in shape] for shape in (before, after))
-    for segment in segments(source, target) or ():
-        if axis in segment.target and segment.factors is not None and len(segment.factors) == 1:
-            return next(place for place in segment.source if source[place] != 1)
-    return None
+    groups = segments(source, target) or ()
+    own = next((group for group in groups if axis in group.target), None)
+    if own is None or own.factors is None or len(own.factors) != 1:
+        return None
+    return next(place for place in own.source if source[place] != 1)
+
+
+def _dims(shape: ir.Shape | None) -> list[int | str]:
+    """Return the extents of a shape; none where one has neither a number nor a name."""
+    dims = [dim if isinstance(dim, int) else dim.value or "" for dim in shape or ()]
+    return [] if "" in dims else dims
 
 
 def _constant(node: ir.Node, slot: int) -> NDArray[np.int64] | None:
