@@ -114,14 +114,11 @@ def recipe(
     """Return the rows of a request."""
     if request.kind == "float16":
         rows = [_row(name, _weights(16, "FLOAT"), "FLOAT", algorithm="float_casting") for name in HALVED]
-    elif request.kind == "dynamic":
-        rows = [_row(ALL, _weights(8, "INT"), "INTEGER")]
-        rows += [_row(name, _weights(8, "INT", BY_TENSOR), "INTEGER") for name in ONE_SCALE]
     else:
-        activations = _tensor(16, True, "INT") if request.kind == "int16x8" else _tensor(8, False, "INT")
+        activations = {"int8": _tensor(8, False, "INT"), "int16x8": _tensor(16, True, "INT")}.get(request.kind)
         rows = [_row(ALL, _weights(8, "INT"), "INTEGER", activations)]
         rows += [_row(name, _weights(8, "INT", BY_TENSOR), "INTEGER", activations) for name in ONE_SCALE]
-        rows += list(_ends(request))
+        rows += [] if activations is None else _ends(request)
     return [*rows, *({"regex": f"^{re.escape(name)};$", **_FLOAT} for name in float_tensors)]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, field, replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from relayout.graph.facts import facts_of
 from relayout.graph.subgraphs import all_nodes
 from relayout.light_dataclass import dataclass
 from relayout.reports.layouts import end_layout, layout_name
-from relayout.reports.report import UNKNOWN, Report, integers_in_words
+from relayout.reports.report import UNKNOWN, Report, frequencies, integers_in_words
 from relayout.terminal import Grid, Line, count_of, line, tabled
 
 ORT = "ORT format"  # the name of ONNX Runtime's own format
@@ -113,13 +112,13 @@ def tflite(path: Path) -> Inspection:
         versions={"schema": 3, "subgraphs": len(model.subgraphs)},
         about=_about(model, path),
         signatures=tuple(signature.key for signature in model.signatures),
-        operators=_ordered(operator.name for subgraph in model.subgraphs for operator in subgraph.operators),
+        operators=frequencies(operator.name for subgraph in model.subgraphs for operator in subgraph.operators),
         ends=tuple(
             End(kind, tensor.name, _number(tensor), tuple(d if d >= 0 else "?" for d in tensor.signature))
             for kind, indices in (("input", graph.inputs), ("output", graph.outputs))
             for tensor in (graph.tensors[i] for i in indices)
         ),
-        values=_ordered(_number(tensor) for tensor in tensors if id(tensor) in made),
+        values=frequencies(_number(tensor) for tensor in tensors if id(tensor) in made),
         weights=_weighed((_number(tensor), tensor.data.nbytes) for tensor in constants if tensor.data is not None),
         own=Moved(*transposes(model)),
     )
@@ -142,11 +141,13 @@ def onnx(path: Path, model: ir.Model) -> Inspection:
         versions={**version, "IR": int(model.ir_version or 0), **opsets},
         about={key: text for key, text in about.items() if text},
         signatures=(),
-        operators=_ordered(f"{n.domain}:{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes),
+        operators=frequencies(
+            f"{n.domain}:{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in nodes
+        ),
         ends=_ends(graph),
-        values=_ordered(_dtype(value) for node in nodes for value in node.outputs if value.dtype is not None),
+        values=frequencies(_dtype(value) for node in nodes for value in node.outputs if value.dtype is not None),
         weights=_weighed((str(tensor.dtype).lower(), tensor.nbytes) for tensor in constants),
-        transposed=_ordered("reversed" if perm is None else " ".join(map(str, perm)) for perm in perms(model)),
+        transposed=frequencies("reversed" if perm is None else " ".join(map(str, perm)) for perm in perms(model)),
     )
 
 
@@ -217,11 +218,6 @@ def _dims(value: ir.Value) -> tuple[int | str, ...]:
     if value.shape is None:
         return (UNKNOWN,)
     return tuple(dim if isinstance(dim, int) else dim.value or "?" for dim in value.shape)
-
-
-def _ordered(names: Iterable[str]) -> dict[str, int]:
-    """Name -> how many, the most frequent first."""
-    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
 
 
 def _weighed(items: Iterable[tuple[str, int]]) -> dict[str, tuple[int, int]]:

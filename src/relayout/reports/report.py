@@ -283,8 +283,12 @@ def report(plan: Plan, axes: Axes, *, relaxed: "Sequence[Relaxed]" = ()) -> Repo
 
 def operators(model: ir.Model) -> dict[str, int]:
     """Operator -> how many, most frequent first."""
-    counts = Counter(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in model.graph)
-    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+    return frequencies(f"{node.domain}:{node.op_type}" if node.domain else node.op_type for node in model.graph)
+
+
+def frequencies(names: Iterable[str]) -> dict[str, int]:
+    """Return name -> how many, the most frequent first."""
+    return dict(sorted(Counter(names).items(), key=lambda item: (-item[1], item[0])))
 
 
 def _extent(extent: Extent) -> int | str:

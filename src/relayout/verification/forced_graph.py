@@ -41,32 +41,37 @@ def move_at_random(graph: ir.Graph, steps: Mapping[str, float], seed: int = 0) -
     What has a step for each channel stays where it is.
     """
     for number, node in enumerate([node for node in all_nodes(graph) if node.op_type in ROUNDING]):
-        real, step, most = node.inputs[0], node.inputs[1], steps.get(node.outputs[0].name or "")
-        if not most or real is None or step is None or node.graph is None:
-            continue
-        if step.shape is not None and all(extent == 1 for extent in step.shape):
+        real, most = node.inputs[0], steps.get(node.outputs[0].name or "")
+        if most and _has_one_step(node):
             limits = {"low": -float(most), "high": float(most), "seed": float(number + 1000 * seed)}
-            noise, by, moved = (ir.Value(name=f"{node.outputs[0].name}/{part}") for part in ("noise", "by", "moved"))
-            added = [
-                ir.node("RandomUniformLike", [real], limits, outputs=[noise]),
-                ir.node("Mul", [noise, step], outputs=[by]),
-                ir.node("Add", [real, by], outputs=[moved]),
-            ]
-            node.graph.insert_before(node, added)
-            node.replace_input_with(0, moved)
+            _move(node, ir.node("RandomUniformLike", [real], limits))
 
 
 def move_quantized(graph: ir.Graph, steps: float) -> None:
     """Move the real numbers that outputs are quantized from."""
-    for quantizing in {id(node): node for node in map(_quantized_by, graph.outputs) if node is not None}.values():
-        real, step = quantizing.inputs[0], quantizing.inputs[1]
-        if real is None or step is None or step.dtype is None:
-            continue
-        share = ir.node("Constant", [], {"value": ir.tensor(np.array(steps, step.dtype.numpy()))})
-        by = ir.node("Mul", [step, *share.outputs])
-        moved = ir.node("Add", [real, *by.outputs])
-        graph.insert_before(quantizing, [share, by, moved])
-        quantizing.replace_input_with(0, moved.outputs[0])
+    for node in {id(node): node for node in map(_quantized_by, graph.outputs) if node is not None}.values():
+        step = node.inputs[1]
+        if step is not None and step.dtype is not None:
+            share = ir.tensor(np.array(steps, step.dtype.numpy()))
+            _move(node, ir.node("Constant", [], {"value": share}))
+
+
+def _move(quantizing: ir.Node, share: ir.Node) -> None:
+    """Let a QuantizeLinear read its operand moved by as many steps as a node gives."""
+    real, step, *_ = quantizing.inputs
+    by = ir.node("Mul", [*share.outputs, step])
+    moved = ir.node("Add", [real, *by.outputs])
+    for part, each in zip(("share", "by", "moved"), (share, by, moved), strict=True):
+        each.outputs[0].name = f"{quantizing.outputs[0].name}/{part}"
+    assert quantizing.graph is not None
+    quantizing.graph.insert_before(quantizing, [share, by, moved])
+    quantizing.replace_input_with(0, moved.outputs[0])
+
+
+def _has_one_step(quantizing: ir.Node) -> bool:
+    """Tell whether a QuantizeLinear has one step for all elements."""
+    shape = None if quantizing.inputs[1] is None else quantizing.inputs[1].shape
+    return shape is not None and all(extent == 1 for extent in shape)
 
 
 def take_magnitudes(graph: ir.Graph) -> None:
@@ -84,10 +89,7 @@ def _quantized_by(value: ir.Value) -> ir.Node | None:
     node = value.producer()
     while node is not None and node.op_type in MOVING and node.inputs[0] is not None:
         node = node.inputs[0].producer()
-    if node is None or node.op_type not in ROUNDING or node.inputs[1] is None:
-        return None
-    shape = node.inputs[1].shape
-    return node if shape is not None and all(extent == 1 for extent in shape) else None
+    return node if node is not None and node.op_type in ROUNDING and _has_one_step(node) else None
 
 
 # A recurrent operator that is given its own results of the steps before, as it is given all else.
