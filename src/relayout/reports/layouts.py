@@ -50,11 +50,8 @@ class Axes:
         self._written: dict[tuple[Root, Form | Order], str] = {}
         self._ranks: dict[int, set[int]] = {}
         self._operands: set[Root] = set()
-        for site in sites.sites:  # what a signature calls the same axis has one name on all operands
-            base = [self._base[port.view.root] for port in site.ports]
-            for first, a, other, b in site.pattern.of(_same, None, site):
-                one, two = self._find(base[first] + a), self._find(base[other] + b)
-                self._class[max(one, two)] = min(one, two)
+        for site in sites.sites:
+            self._join(site)
         ends = [site for site in sites.sites if site.kind in ("input", "output")]
         for site in (site for site in sites.sites if site.signature.variants and site.node is not None):
             images, kernels = site.pattern.of(_meanings, None, site)
@@ -68,6 +65,13 @@ class Axes:
         for port in (port for site in ends if image for port in site.free_ports() if len(port.letters) in IMAGE):
             dims = zip(IMAGE[len(port.letters)].split(), port.view.form, strict=True)
             self._seed(port.view.root, {index: axis for axis, dim in dims for index in dim})
+
+    def _join(self, site: Site) -> None:
+        """Give what a signature calls the same axis one name on all operands."""
+        base = [self._base[port.view.root] for port in site.ports]
+        for first, a, other, b in site.pattern.of(_same, None, site):
+            one, two = self._find(base[first] + a), self._find(base[other] + b)
+            self._class[max(one, two)] = min(one, two)
 
     def are_of_image(self, root: Root, rank: int) -> bool:
         """Return whether operators say that a value of a rank is an image.

@@ -116,14 +116,13 @@ def is_hybrid(op: Operation, rows: Dim) -> bool:
         return False
     alone = op.program.once(multiplies_alone)
     known = op.input(1).blocks is None and op.is_constant(1)
-    if not (known and reads_reals(op) and (alone or (rows == 1 and not op.program.nested))):
-        return False
-    return has_centred_weights(op, TensorType.INT8, TensorType.INT4)
+    fits = alone or (rows == 1 and not op.program.nested)
+    return fits and known and weighs_reals(op, TensorType.INT8, TensorType.INT4)
 
 
-def reads_reals(op: Operation) -> bool:
-    """Tell whether operand 0 and the result are real numbers."""
-    return op.input(0).type == op.output().type == TensorType.FLOAT32
+def weighs_reals(op: Operation, *types: TensorType) -> bool:
+    """Tell whether operand 0 and the result are real, and the weights constants of one of `types` around 0."""
+    return op.input(0).type == op.output().type == TensorType.FLOAT32 and has_centred_weights(op, *types)
 
 
 def product(op: Operation, x: ir.Value) -> ir.Value:
@@ -311,7 +310,7 @@ def _unrolled(op: Operation, times: Times) -> bool:
     extents = [e for e in spatial if isinstance(e, int)]
     if n != 1 or len(extents) != 2 or weights.shape[3] != channels:
         return False
-    if not reads_reals(op) or not has_centred_weights(op, TensorType.INT8):
+    if not weighs_reals(op, TensorType.INT8):
         return False
     o, *window, depth = weights.shape
     if min(weights.shape) < 1:
