@@ -52,6 +52,18 @@ def test_vela_takes_for_an_ethos_u85_what_its_table_claims(case: UnitCase, tmp_p
     assert (claims.claimed == claims.total) == (not judgement.on_cpu), f"{claims.operators} beside {judgement.on_cpu}"
 
 
+@needs_vela
+@pytest.mark.parametrize("accelerator", ["ethos-u", "ethos-u85"])
+def test_an_lstm_of_real_numbers_does_not_end_vela(accelerator: str, tmp_path: Path) -> None:
+    """Vela refuses the fused kernel of real numbers together with the whole file; steps run on the CPU."""
+    case = Case("LSTM", {"x": f(4, 1, 3), "w": f(1, 20, 3), "r": f(1, 20, 5)}, ("w", "r"), {"hidden_size": 5})
+    model, _ = case.prepared()
+    result = relayout.convert(model, target=accelerator, format="tflite")
+    result.save(tmp_path / "lstm.tflite")
+    assert judge(tmp_path / "lstm.tflite", tmp_path).on_cpu["FULLY_CONNECTED"]
+    assert relayout.verify(model, result).ok
+
+
 MORE_ON_U85 = ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "Resize", "ReduceMean", "MatMul")
 """Operators whose rows say exactly what an Ethos-U85 runs."""
 

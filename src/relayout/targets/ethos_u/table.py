@@ -439,6 +439,7 @@ PLAIN_GATES = Condition(
     "four gates of their own weights, without peepholes, projection and normalization",
     lambda operator: operator.has(1) and not any(map(operator.has, (*PEEPHOLES, *PROJECTION, *NORMALIZATION))),
 )
+LSTM = frozenset({"UNIDIRECTIONAL_SEQUENCE_LSTM"})  # of real numbers Vela 5.2 refuses it together with the whole file
 GATE = Expansion(  # a HARD_SWISH of real numbers, which Vela 5.2 refuses together with the whole file
     "HardSwish",
     (Condition("on real numbers", lambda each: unit_of(each.node) is None or not INTEGER_KERNEL.holds(each)),),
@@ -487,8 +488,9 @@ TARGET = beside_litert(
     per_scattered=PER_SCATTERED,
     expansions=(*DECOMPOSITIONS, GATE, STRIDED_BORDER),
     builtins=MICRO._replace(
+        names=MICRO.names - LSTM,
         lacks=frozenset(),  # Linux runs the rest of a file beside an Ethos-U, too
-        integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"}),
+        integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"}) | LSTM,
         form=lambda op: write_mean(op) or write_border(op),
     ),
 )

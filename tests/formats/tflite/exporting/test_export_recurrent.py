@@ -32,7 +32,7 @@ def test_an_lstm_is_one_builtin_a_direction_and_begins_each_run_anew(
 ) -> None:
     constants = tuple(case.arrays)[1:]  # so that there is one input
     model, feed = Case(case.op_type, case.inputs, constants, case.attributes, case.outputs).prepared()
-    content = relayout.convert(model, format="tflite", target="ethos-u").tflite
+    content = relayout.convert(model, format="tflite", target="coral").tflite
     names = operators(content)
     assert names.count(FUSED) == count
     assert "FULLY_CONNECTED" not in names
@@ -130,7 +130,7 @@ def test_each_direction_of_an_open_length_has_the_parameters_of_its_own_activati
     agrees(model, {"x": floats(5, 2, 3)})
 
 
-TARGETS = pytest.mark.parametrize("target", [None, "ethos-u"])
+TARGETS = pytest.mark.parametrize("target", [None, "coral"])
 """LiteRT itself runs steps in less time than the kernel, which files for others have."""
 
 
@@ -206,7 +206,7 @@ def test_an_open_batch_is_one_builtin_a_direction_whatever_stands_before(
 def test_states_of_an_open_batch_may_be_inputs() -> None:
     text = "y, h, c = LSTM<hidden_size=4>(x, w, r, , , s, m)"
     model = build("float[5,n,3] x, float[1,n,4] s, float[1,n,4] m", text, {"w": (1, 16, 3), "r": (1, 16, 4)})
-    for options in ({}, {"target": "ethos-u"}):
+    for options in ({}, {"target": "coral"}):
         assert operators(relayout.convert(model, format="tflite", **options).tflite).count(FUSED) == len(options)
         for rows in (1, 3):
             feed = {"x": floats(5, rows, 3), "s": floats(1, rows, 4), "m": floats(1, rows, 4, seed=1)}
@@ -216,7 +216,7 @@ def test_states_of_an_open_batch_may_be_inputs() -> None:
 def test_a_batch_of_words_sizes_the_variables() -> None:
     text = "e = Gather(table, x)  s = Transpose<perm=[1,0,2]>(e)  y, h, c = LSTM<hidden_size=4>(s, w, r)"
     model = build("int64[n,t] x", text, {"table": (9, 3), "w": (1, 16, 3), "r": (1, 16, 4)}, outputs=("h", "c"))
-    for options in ({}, {"target": "ethos-u"}):
+    for options in ({}, {"target": "coral"}):
         assert operators(relayout.convert(model, format="tflite", **options).tflite).count(FUSED) == len(options)
         for rows in (1, 3):
             agrees(model, {"x": np.arange(5 * rows).reshape(rows, 5) % 9}, **options)
@@ -296,7 +296,7 @@ def test_no_transpose_stays_where_the_batch_comes_first() -> None:
     z = Transpose<perm=[1,0,2]>(s)
     """
     model = build("float[2,5,3] x", text, {"w": (1, 16, 3), "r": (1, 16, 4), "one": np.array([1])})
-    for target, others in ((None, ["RESHAPE", "FULLY_CONNECTED"]), ("ethos-u", ["UNPACK", FUSED])):
+    for target, others in ((None, ["RESHAPE", "FULLY_CONNECTED"]), ("coral", ["UNPACK", FUSED])):
         result = relayout.convert(model, format="tflite", target=target)
         assert result.report.transposes == 0
         assert operators(result.tflite)[:2] == others

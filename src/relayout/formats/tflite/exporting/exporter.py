@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from relayout.formats.recognition import PRODUCER, was_tflite
+from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Signature
 from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.formats.tflite.container.versions import finished
@@ -117,6 +118,7 @@ def export(
     forms = file_forms or FileForms()
     shared: dict[str, Any] = {"custom_ops": custom_ops, "runtime": runtime, "unrolls": forms.unrolls}
     shared["for_integers"] = quantization in STATIC
+    shared["has_lstm"] = builtins is None or builtins.has("UNIDIRECTIONAL_SEQUENCE_LSTM", TensorType.FLOAT32)
     graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, **shared)
     graph.run()
     if graph.refusals.reasons:

@@ -136,10 +136,11 @@ class GraphExport:
         runtime: str = "",  # the oldest runtime that has to run the file; "": any
         # whether the steps of an LSTM are written one by one, for want of a kernel that runs them all
         unrolls: bool = False,
+        has_lstm: bool = True,  # whether the runtime has a kernel that runs all steps of an LSTM of real numbers
         # whether a quantizer makes integers of all values: it sees none of a loop or of a kernel's states
         for_integers: bool = False,
     ) -> None:
-        self.unrolls, self.for_integers = unrolls, for_integers
+        self.unrolls, self.has_lstm, self.for_integers = unrolls, has_lstm, for_integers
         self.model, self.graph, self.custom_ops, self.runtime = model, graph, custom_ops or {}, runtime
         self.program: list[Draft] = [] if program is None else program
         """All graphs of the file under construction; this one and its bodies are among them."""
@@ -208,6 +209,7 @@ class GraphExport:
             custom_ops=self.custom_ops,
             runtime=self.runtime,
             unrolls=self.unrolls,
+            has_lstm=self.has_lstm,
             for_integers=self.for_integers,
         )
 
