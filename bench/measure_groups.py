@@ -28,7 +28,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from relayout.targets.onnxruntime.merge_conv_groups import DEPTH, NODE, PRODUCT, RUN, UNITS, together
+from relayout.targets.onnxruntime.merge_conv_groups import DEPTH, NODE, PRODUCT, RUN, UNITS, groups_in_one
 
 EXTENTS, WINDOWS = (8, 14, 28, 56), (1, 3, 5)
 MOST_BYTES, MOST_PLACES = 2_500_000, 28 * 28
@@ -163,7 +163,7 @@ def _judge(every: Sequence[Size], times: Sequence[Sequence[float]]) -> None:
     lost, gained, slower, stay = [], [], 0, 0
     for size, took in zip(every, times, strict=True):
         window, units = (size.window, size.window), size.groups * size.units
-        count = together(size.groups, units, size.depth, window, size.extent**2)
+        count = groups_in_one(size.groups, units, size.depth, window, size.extent**2)
         chosen = took[size.counts().index(count)]
         lost.append(chosen / min(took))
         stay += count == 1

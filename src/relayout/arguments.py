@@ -23,9 +23,9 @@ MOST_SHOWN = 200  # characters of a value in a message
 
 
 class ArgumentKind(NamedTuple):
-    """What an argument takes, in words for a message, and the test of it. None fits too, if it is the default."""
+    """The values that an argument takes, in words for a message, and a test. None fits too, if it is the default."""
 
-    wanted: str
+    expected: str
     fits: Callable[[Any], bool]
 
 
@@ -34,10 +34,10 @@ def one_of(*words: str) -> ArgumentKind:
     return ArgumentKind(" or ".join(map(repr, words)), lambda value: value in words)
 
 
-def mapping(wanted: str, fits: Callable[[Any], bool]) -> ArgumentKind:
+def mapping(example: str, fits: Callable[[Any], bool]) -> ArgumentKind:
     """A dictionary from names to what fits."""
     return ArgumentKind(
-        f"a dictionary such as {wanted}",
+        f"a dictionary such as {example}",
         lambda value: (
             isinstance(value, Mapping) and all(isinstance(name, str) and fits(each) for name, each in value.items())
         ),
@@ -95,14 +95,14 @@ def is_symbol(value: Any) -> bool:
     return _is_text(value) and value.isidentifier() and value != "None"
 
 
-def instance(kind: type, wanted: str) -> ArgumentKind:
+def instance(kind: type, description: str) -> ArgumentKind:
     """An object of a class."""
-    return ArgumentKind(wanted, lambda value: isinstance(value, kind))
+    return ArgumentKind(description, lambda value: isinstance(value, kind))
 
 
-def several(wanted: str, fits: Callable[[Any], bool]) -> ArgumentKind:
+def several(description: str, fits: Callable[[Any], bool]) -> ArgumentKind:
     """A tuple or list of what fits."""
-    return ArgumentKind(wanted, lambda value: isinstance(value, tuple | list) and all(map(fits, value)))
+    return ArgumentKind(description, lambda value: isinstance(value, tuple | list) and all(map(fits, value)))
 
 
 def several_of(kind: type) -> ArgumentKind:
@@ -144,7 +144,7 @@ FUNCTION = ArgumentKind("a function", callable)
 
 
 def check(
-    given: Mapping[str, Any],
+    values: Mapping[str, Any],
     kinds: Mapping[str, ArgumentKind],
     defaults: Mapping[str, Any] = MappingProxyType({}),
     *,
@@ -154,7 +154,7 @@ def check(
     """Check what is given under the names that have a row; a default of None fits, where there is no other.
 
     Args:
-        given: name -> value.
+        values: name -> value.
         kinds: name -> what it takes.
         defaults: name -> its default.
         where: what a message begins with, such as `a row for Conv: `.
@@ -165,19 +165,19 @@ def check(
     """
     for name, kind in kinds.items():
         default = defaults.get(name)
-        value = given.get(name, default)
+        value = values.get(name, default)
         if (value is not None or default is not None) and not kind.fits(value):
-            raise error(f"{where}{name}={_shown(value)}: it takes {kind.wanted}")
+            raise error(f"{where}{name}={_shown(value)}: it takes {kind.expected}")
 
 
-def check_fields(made: Any, where: str, error: type[RelayoutError] = RelayoutError, **kinds: ArgumentKind) -> None:
+def check_fields(record: Any, where: str, error: type[RelayoutError] = RelayoutError, **kinds: ArgumentKind) -> None:
     """Check the fields of a dataclass that have a row; one whose default is None may be None.
 
     Raises:
         RelayoutError: a value does not fit.
     """
-    defaults = {held.name: None if held.default is None else MISSING for held in fields(made)}
-    check({name: getattr(made, name) for name in kinds}, kinds, defaults, where=where, error=error)
+    defaults = {each.name: None if each.default is None else MISSING for each in fields(record)}
+    check({name: getattr(record, name) for name in kinds}, kinds, defaults, where=where, error=error)
 
 
 def _remedy(name: str, known: Iterable[str]) -> str:
@@ -205,15 +205,15 @@ def checked(**kinds: ArgumentKind) -> Callable[[Callable[P, R]], Callable[P, R]]
         positions = sum(each.kind is not each.KEYWORD_ONLY for each in parameters.values())
 
         @functools.wraps(function)
-        def call(*args: P.args, **given: P.kwargs) -> R:
-            for name in given:
+        def call(*args: P.args, **options: P.kwargs) -> R:
+            for name in options:
                 if name not in parameters:
                     raise TypeError(f"{plain.__name__}() has no option {name!r}{_remedy(name, parameters)}")
             if len(args) > positions:
                 raise TypeError(f"{plain.__name__}() takes {_positions(plain.__name__, positions)}")
-            check(given, kinds, defaults)
+            check(options, kinds, defaults)
             with one_error():
-                return function(*args, **given)
+                return function(*args, **options)
 
         return call
 

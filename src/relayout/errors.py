@@ -10,7 +10,7 @@ MOST_CHARACTERS = 2000  # of one message: what a file calls something may be of 
 
 
 def shortened(text: str, most: int = MOST_CHARACTERS) -> str:
-    """The text, without its middle where it is longer than `most`."""
+    """Return the text, without its middle where it is longer than `most`."""
     return text if len(text) <= most else f"{text[: most // 2]} … {text[-(most // 2) :]}"
 
 
@@ -37,7 +37,7 @@ class ReadError(RelayoutError):
         super().__init__(f"{what}{place}{advice}")
 
     def within(self, file: str) -> ReadError:
-        """The same error, saying which file it is about, in printable characters: names in a file can hold anything."""
+        """Return the error with the file that it is about, printable: names in a file can hold anything."""
         where = self.where if self.where.startswith(file) else ", ".join(filter(None, (file, self.where)))
         return ReadError(printable(self.what), where=printable(where), hint=self.hint)
 
@@ -136,15 +136,17 @@ def _most_alike(name: str, names: Iterable[str]) -> list[str]:
     """Return up to three names that share most with one, and at least half of it in a row."""
     from difflib import SequenceMatcher
 
-    wanted = name.casefold()
+    folded_name = name.casefold()
 
     def alike(each: str) -> tuple[int, float]:
-        matcher = SequenceMatcher(None, wanted, each.casefold())
+        matcher = SequenceMatcher(None, folded_name, each.casefold())
         return max(block.size for block in matcher.get_matching_blocks()), matcher.quick_ratio()
 
-    found = {each: alike(each) for each in names}
-    near = [each for each in found if 2 * found[each][0] >= len(wanted)]
-    return [shortened(each, MOST_SHOWN) for each in sorted(near, key=lambda each: found[each], reverse=True)[:3]]
+    likeness_by_name = {each: alike(each) for each in names}
+    near = [each for each in likeness_by_name if 2 * likeness_by_name[each][0] >= len(folded_name)]
+    return [
+        shortened(each, MOST_SHOWN) for each in sorted(near, key=lambda each: likeness_by_name[each], reverse=True)[:3]
+    ]
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str | None:
@@ -155,17 +157,17 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
     from difflib import SequenceMatcher, get_close_matches
 
     def likeness(each: str) -> tuple[float, bool, int]:
-        alike = takewhile(lambda pair: pair[0] == pair[1], zip(wanted, each, strict=False))
-        return SequenceMatcher(None, wanted, each).ratio(), sorted(wanted) == sorted(each), len(list(alike))
+        alike = takewhile(lambda pair: pair[0] == pair[1], zip(folded_name, each, strict=False))
+        return SequenceMatcher(None, folded_name, each).ratio(), sorted(folded_name) == sorted(each), len(list(alike))
 
-    wanted = name.casefold()
+    folded_name = name.casefold()
     known = list(dict.fromkeys(names))[:MOST_NEAR]
     if joined := next((each for each in known if name in each.split(";")), None):
         return joined
     folded = {each.casefold(): each for each in known}
-    found = get_close_matches(wanted, folded, n=MOST_LISTED)
+    close_matches = get_close_matches(folded_name, folded, n=MOST_LISTED)
     return (
-        folded[max(found, key=likeness)] if found else None
+        folded[max(close_matches, key=likeness)] if close_matches else None
     )  # of equally near ones the same letters, or one that begins alike
 
 

@@ -35,7 +35,7 @@ else:
         if frozen and slots:
             raise TypeError("a frozen class with slots is a task for dataclasses.dataclass")
 
-        def made(cls: type) -> type:
+        def decorate(cls: type) -> type:
             own = set(vars(cls))
             cls.__doc__ = cls.__doc__ or cls.__name__  # else it gets its signature, which takes longer than all else
             cls = dataclasses.dataclass(cls, eq=False, repr=False, slots=slots)
@@ -43,13 +43,13 @@ else:
             if eq:
                 methods |= _comparing(cls, hashed=frozen)
             if frozen:
-                methods |= {"__setattr__": _set_once, "__delattr__": _kept}
+                methods |= {"__setattr__": _set_once, "__delattr__": _refuse_deletion}
             for name, method in methods.items():
                 if name not in own:
                     setattr(cls, name, method)
             return cls
 
-        return made if cls is None else made(cls)
+        return decorate if cls is None else decorate(cls)
 
 
 def _repr(self: Any) -> str:
@@ -76,7 +76,7 @@ def _set_once(self: Any, name: str, value: object) -> None:
     vars(self)[name] = value
 
 
-def _kept(self: Any, name: str) -> None:
+def _refuse_deletion(self: Any, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 

@@ -16,8 +16,8 @@ from typing import Any
 @cache
 def modules_of(package: str) -> dict[str, Any]:
     """Return name -> what the package's list says of it: the module, and more where the package has more to say."""
-    found: dict[str, Any] = json.loads(pkgutil.get_data(package, "modules.json") or b"{}")
-    return found
+    listing: dict[str, Any] = json.loads(pkgutil.get_data(package, "modules.json") or b"{}")
+    return listing
 
 
 @cache

@@ -33,7 +33,7 @@ class Line(NamedTuple):
         return "\n".join(f"{' ' * self.indent}{line}".rstrip() for line in whole.split("\n"))
 
     def __rich__(self) -> "RenderableType":
-        """The paragraph as rich prints it."""
+        """Return the paragraph as rich prints it."""
         from rich.padding import Padding
         from rich.text import Text
 
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 
 def line(*texts: str | tuple[str, str], indent: int = 0, is_cut: bool = False) -> Line:
-    """A paragraph of texts, some with a style; characters that cannot be printed are spelled out."""
+    """Return a paragraph of texts, some with a style; characters that cannot be printed are spelled out."""
     pairs = ((text, "") if isinstance(text, str) else text for text in texts)
     spans = tuple([("\n".join(map(printable, text.split("\n"))), style) for text, style in pairs])
     return Line(spans, indent, is_cut)
@@ -97,7 +97,7 @@ class ShortNames:
 
 
 def _with_word_before(text: str) -> Iterator[tuple[str, str]]:
-    """Each word of a text with the one before it."""
+    """Return each word of a text with the one before it."""
     return pairwise(("", *text.split(" ")))
 
 
@@ -116,7 +116,7 @@ class Grid(NamedTuple):
         return "\n".join((self.title, *lines) if self.title else lines)
 
     def __rich__(self) -> "RenderableType":
-        """The table as rich prints it."""
+        """Return the table as rich prints it."""
         from rich.table import Table
 
         table = Table(title=self.title or None, title_justify="left", box=None, pad_edge=False)
@@ -128,7 +128,7 @@ class Grid(NamedTuple):
 
 
 def tabled(*headings: str, rows: Iterable[Sequence[str | Line]] = (), title: str = "") -> Grid:
-    """A table from headings and cells."""
+    """Return a table from headings and cells."""
     cells = [[line(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     return Grid(headings, cells, title)
 

@@ -10,7 +10,7 @@ import pytest
 
 import relayout
 from relayout import pipeline
-from relayout.rules import Laid, Operator
+from relayout.rules import Operator, OperatorLayouts
 from relayout.targets import Target, targets
 from relayout.targets.testing import claiming
 from running import units
@@ -48,7 +48,7 @@ def domains(proto: onnx.ModelProto) -> dict[str, str]:
     return {node.name: node.domain for node in proto.graph.node}
 
 
-def domain_of(way: Laid) -> str:
+def domain_of(way: OperatorLayouts) -> str:
     return way.domain if way.written is None else way.written.domain
 
 

@@ -15,7 +15,7 @@ import relayout
 from relayout.errors import LayoutError, RelayoutError
 from relayout.lowering.conditions import NO_INDICES
 from relayout.lowering.passes import NAMES_OF_VENDORS
-from relayout.rules import Laid, registry
+from relayout.rules import OperatorLayouts, registry
 from relayout.targets import Condition, Kernel, Target, Unit, targets
 from relayout.targets.table_file import named_conditions
 from running import run
@@ -66,7 +66,7 @@ def test_row_claims_a_node_that_runs_in_its_layout(target: Target, row: Kernel) 
         assert result.report.proved
         written = [(node.domain, node.op_type) for node in result.proto.graph.node]
         if row.layouts:
-            wanted = Laid.parse(row.layouts[0])
+            wanted = OperatorLayouts.parse(row.layouts[0])
             plain = str(wanted) == "NCHW"
             one = (row.domain if plain else wanted.domain, op_type)
             if row.written is not None and not plain:
@@ -86,7 +86,7 @@ def test_row_has_layouts_where_its_operators_have_them(target: Target, row: Kern
         assert rule is not None, f"{op_type} is not known"
         assert bool(rule.layouts) == bool(row.layouts), op_type
     for text in row.layouts:
-        assert Laid.parse(text)
+        assert OperatorLayouts.parse(text)
 
 
 LIMITS = sorted({str(limit) for _, row in ROWS for limit in row.limits})

@@ -9,7 +9,7 @@ import pytest
 
 from relayout.errors import ReadError, RelayoutError
 from relayout.layout.stored_as import Holds
-from relayout.verification.feeds import EXTENTS, channel_axis, dynamic_shape, given_feeds, random_feed
+from relayout.verification.feeds import EXTENTS, channel_axis, dynamic_shape, random_feed, user_feeds
 from relayout.verification.side import ModelValue
 
 
@@ -111,16 +111,16 @@ def test_dynamic_volumes_are_less_wide_than_images_and_fit_into_memory() -> None
 
 
 def test_arrays_are_taken_by_any_name(tmp_path: Path) -> None:
-    inputs = [value("float32", (2, None), aliases=("tensor",), held=(Holds("held", (2, 3), (1, 0), (2, 3)),))]
+    inputs = [value("float32", (2, None), aliases=("tensor",), source_values=(Holds("held", (2, 3), (1, 0), (2, 3)),))]
     array = np.ones((2, 3))
     np.save(tmp_path / "a.npy", array)
     for name in ("x", "tensor", "held"):
         for given in (array, array.tolist(), tmp_path / "a.npy", str(tmp_path / "a.npy")):
-            found = given_feeds({name: given}, inputs)
+            found = user_feeds({name: given}, inputs)
             assert found["x"].dtype == np.float32
             assert found["x"].flags.c_contiguous
-    assert given_feeds(None, inputs) == {}
-    assert given_feeds({"x": np.float32(3)}, [value("float32", ())])["x"].shape == ()
+    assert user_feeds(None, inputs) == {}
+    assert user_feeds({"x": np.float32(3)}, [value("float32", ())])["x"].shape == ()
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_arrays_are_taken_by_any_name(tmp_path: Path) -> None:
 )
 def test_arrays_that_do_not_fit(inputs: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(RelayoutError, match=message):
-        given_feeds(inputs, [value("float32", (2, None))])
+        user_feeds(inputs, [value("float32", (2, None))])
 
 
 def test_files_that_are_no_arrays(tmp_path: Path) -> None:
@@ -149,4 +149,4 @@ def test_files_that_are_no_arrays(tmp_path: Path) -> None:
     }
     for name, message in said.items():
         with pytest.raises(ReadError, match=message):
-            given_feeds({"x": tmp_path / name}, [value("float32", (2,))])
+            user_feeds({"x": tmp_path / name}, [value("float32", (2,))])

@@ -17,7 +17,7 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Kind, Verdict, verify
 from relayout.verification.ort import OrtSide
 from relayout.verification.ort_runtime import Session
-from relayout.verification.runtimes import FailedError, Held
+from relayout.verification.runtimes import ChildModel, FailedError
 from relayout.verification.side import ModelValue
 
 
@@ -384,7 +384,7 @@ def test_values_are_given_behind_an_operator_that_only_the_runtime_knows() -> No
     with OrtSide(model) as side:
         forced = side.forced(["y"], ["b"])
         assert forced is not None
-        assert set(forced.given) == {"b"}
+        assert set(forced.entries) == {"b"}
 
 
 @pytest.mark.parametrize("mode", ["true", "false"])
@@ -461,13 +461,13 @@ def test_a_model_that_loads_in_no_way_is_an_error(tmp_path: Path) -> None:
 def test_open_sizes_take_as_many_sessions_as_fixed_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Named extents, extents that the file does not name, and a shape that it does not state."""
     opened: list[int] = []
-    plain = Held.open
+    plain = ChildModel.open
 
-    def counted(session: Held) -> object:
+    def counted(session: ChildModel) -> object:
         opened.append(1)
         return plain(session)
 
-    monkeypatch.setattr(Held, "open", counted)
+    monkeypatch.setattr(ChildModel, "open", counted)
     monkeypatch.setattr("relayout.verification.matching.AT_ONCE", 4 * 2 * 3 * 8 * 8 * 4)
     monkeypatch.setattr("relayout.verification.ort.MOST", 4 * 2 * 3 * 8 * 8 * 8)
     text = """<ir_version: 10, opset_import: ["": 18]> g (float[n,3,h,w] x) => (float[n,3,h,w] y)

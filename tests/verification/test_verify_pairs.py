@@ -45,22 +45,22 @@ def test_names_come_first_then_places() -> None:
     assert (names(pairs), [v.name for v in lost], [v.name for v in extra]) == ([], ["a", "b"], ["q"])
     pairs, _, _ = match_interface([value("t:0", aliases=("image",))], [value("image")])
     assert names(pairs) == [("t:0", "image")]
-    pairs, _, _ = match_interface([value("x", NCHW.shape)], [value("y", STORED, held=(NCHW,))])
+    pairs, _, _ = match_interface([value("x", NCHW.shape)], [value("y", STORED, source_values=(NCHW,))])
     assert pairs[0].right_held == NCHW
 
 
 def test_a_layout_is_that_of_the_value_in_question() -> None:
     other = Holds("x/transposed", (2, 3, 4, 5), (0, 1, 2, 3), (2, 3, 4, 5))
-    x, stored = value("x", NCHW.shape), value("x", STORED, held=(other, NCHW))
-    (pair,), _, _ = match_interface([value("x", STORED)], [value("x", STORED, held=(other,))])
+    x, stored = value("x", NCHW.shape), value("x", STORED, source_values=(other, NCHW))
+    (pair,), _, _ = match_interface([value("x", STORED)], [value("x", STORED, source_values=(other,))])
     assert pair.right_held is None  # it holds itself, and something else as well
     (pair,), _, _ = match_interface([x], [stored])
     assert pair.right_held == NCHW
-    (pair,), _, _ = match_interface([value("a", STORED, held=(NCHW,))], [replace(stored, name="b")])
+    (pair,), _, _ = match_interface([value("a", STORED, source_values=(NCHW,))], [replace(stored, name="b")])
     assert (pair.left_held, pair.right_held) == (NCHW, NCHW)
-    (pair,), _, _ = match_interface([value("a", NCHW.shape)], [value("b", STORED, held=(NCHW,))])
+    (pair,), _, _ = match_interface([value("a", NCHW.shape)], [value("b", STORED, source_values=(NCHW,))])
     assert pair.right_held == NCHW  # by place, and it declares one layout only
-    (pair,), _, _ = match_interface([value("x", STORED, held=(NCHW,))], [x])
+    (pair,), _, _ = match_interface([value("x", STORED, source_values=(NCHW,))], [x])
     assert (pair.left_held, pair.right_held) == (NCHW, None)
 
 
@@ -76,10 +76,10 @@ BACK_ANY = Holds("x", (-1, 3, -1, -1), (0, 2, 3, 1), (-1, 3, -1, -1))
 def test_a_declared_layout_speaks_of_the_model_that_was_converted(
     first: Holds, again: Holds, plain: tuple[int | None, ...], stored: tuple[int | None, ...]
 ) -> None:
-    once = value("x", stored, held=(first,))
-    (pair,), _, _ = match_interface([once], [value("x", plain, held=(again,))])
+    once = value("x", stored, source_values=(first,))
+    (pair,), _, _ = match_interface([once], [value("x", plain, source_values=(again,))])
     assert (pair.left_held, pair.right_held) == (None, again)  # made of it, by its own name for x
-    (pair,), _, _ = match_interface([once], [value("x", stored, held=(first,))])
+    (pair,), _, _ = match_interface([once], [value("x", stored, source_values=(first,))])
     array = np.arange(120, dtype=np.float32).reshape(STORED)
     np.testing.assert_array_equal(pair.carried(array), array)  # both made of a third one
     (pair,), _, _ = match_interface([once], [value("x", stored)])
@@ -102,7 +102,7 @@ def test_several_dynamic_factors_follow_from_the_source_s_array() -> None:
 def test_an_end_of_a_part_is_found_by_its_own_name_first() -> None:
     before = value("before", NCHW.shape, order=0)
     end = value("end", STORED, order=1)
-    kept = value("end", STORED, held=(replace(NCHW, name="before"),))
+    kept = value("end", STORED, source_values=(replace(NCHW, name="before"),))
     (pair,) = match_ends([before, end], [kept])
     assert (pair.left.name, pair.declared) == ("end", False)
     (pair,) = match_ends([before], [kept])
@@ -111,11 +111,13 @@ def test_an_end_of_a_part_is_found_by_its_own_name_first() -> None:
 
 def test_where_shapes_say_nothing_what_lies_alike_is_the_same() -> None:
     cube = Holds("x", (4, 4, 4), (2, 0, 1), (4, 4, 4))
-    (pair,), _, _ = match_interface([value("x", (4, 4, 4), held=(cube,))], [value("x", (4, 4, 4), held=(cube,))])
+    (pair,), _, _ = match_interface(
+        [value("x", (4, 4, 4), source_values=(cube,))], [value("x", (4, 4, 4), source_values=(cube,))]
+    )
     assert (pair.left_held, pair.right_held) == (cube, cube)
     again, older = replace(cube, perm=(1, 2, 0)), replace(cube, perm=(0, 2, 1))
-    twice = value("x", (4, 4, 4), held=(again, older))
-    (pair,), _, _ = match_interface([value("x", (4, 4, 4), held=(cube,))], [twice])
+    twice = value("x", (4, 4, 4), source_values=(again, older))
+    (pair,), _, _ = match_interface([value("x", (4, 4, 4), source_values=(cube,))], [twice])
     assert (pair.left_held, pair.right_held) == (cube, older)  # of the source that both were made of
     (pair,), _, _ = match_interface([value("x", (4, 4, 4))], [twice])
     assert (pair.left_held, pair.right_held) == (None, older)
@@ -124,7 +126,7 @@ def test_where_shapes_say_nothing_what_lies_alike_is_the_same() -> None:
 
 
 def test_a_result_of_a_result_is_not_compared_with_the_first_source() -> None:
-    twice = value("x", (4, 5, 2, 3), held=(Holds("x", STORED, (2, 3, 0, 1), STORED),))
+    twice = value("x", (4, 5, 2, 3), source_values=(Holds("x", STORED, (2, 3, 0, 1), STORED),))
     (pair,), _, _ = match_interface([value("x", NCHW.shape)], [twice])
     with pytest.raises(RelayoutError, match=r"made of one where it is \[2, 3, 4, 5\]: compare it with the model"):
         pair.carried(np.zeros(NCHW.shape, np.float32))
@@ -150,12 +152,14 @@ def test_interiors_match_by_name_type_and_shape() -> None:
         value("a", dtype="float64"),
         value("b", (3, 2)),
         value("c", (None, 3)),
-        value("y", (2, 3, 4, 5), held=(NCHW,)),
+        value("y", (2, 3, 4, 5), source_values=(NCHW,)),
         value("q"),
     ]
     assert names(match_interiors(lefts, rights)) == [("c", "c"), ("x", "y"), ("q", "q")]
-    assert names(match_interiors([value("l", held=(NCHW,))], [value("r", held=(NCHW,))])) == [("l", "r")]
-    assert names(match_interiors([value("l", held=(NCHW,))], [value("x", (2, 4, 5, 3))])) == [("l", "x")]
+    assert names(match_interiors([value("l", source_values=(NCHW,))], [value("r", source_values=(NCHW,))])) == [
+        ("l", "r")
+    ]
+    assert names(match_interiors([value("l", source_values=(NCHW,))], [value("x", (2, 4, 5, 3))])) == [("l", "x")]
     assert names(match_interiors([value("a")], [value("a", None)])) == [("a", "a")]
 
 
@@ -268,7 +272,7 @@ def test_open_extents_beside_ones_are_those_of_the_array() -> None:
     source = np.arange(2 * 6 * 4, dtype=np.float32).reshape(2, 1, 6, 4)
     held = Holds("x", (-1, -1, 4), (0, 2, 1), (-1, 1, -1, 4))
     stored = relay(source, Holds("x", (2, 6, 4), (0, 2, 1), (2, 1, 6, 4))).reshape(2, 4, 6, 1)
-    pair = Pair(value("x", (None, 1, None, 4)), value("y", (None, 4, None, 1), held=(held,)), None, held)
+    pair = Pair(value("x", (None, 1, None, 4)), value("y", (None, 4, None, 1), source_values=(held,)), None, held)
     left, right = pair.same_way(source, stored)
     np.testing.assert_array_equal(left, right)
     np.testing.assert_array_equal(pair.carried(source), stored)
@@ -279,7 +283,7 @@ def test_open_extents_that_stay_side_by_side_are_one() -> None:
     source = np.arange(2 * 2 * 8 * 12, dtype=np.float32).reshape(2, 2, 8, 12)
     stored = np.ascontiguousarray(source.transpose(0, 3, 1, 2))
     held = Holds("x", (-1, 2, 8, -1, -1), (0, 3, 4, 1, 2), (-1, 2, 8, -1))
-    pair = Pair(value("x", (None, 2, 8, None)), value("y", (None, None, 2, 8), held=(held,)), None, held)
+    pair = Pair(value("x", (None, 2, 8, None)), value("y", (None, None, 2, 8), source_values=(held,)), None, held)
     left, right = pair.same_way(source, stored)
     np.testing.assert_array_equal(left, right)
     np.testing.assert_array_equal(pair.carried(source), stored)
@@ -319,7 +323,10 @@ def test_what_factors_make_which_axis_is_read_where_extents_do_not_tell() -> Non
     assert again == told
     for item, tells in ((held, False), (again, True)):
         pair = Pair(
-            value("x", (None, None, None, 2, 4)), value("y", (None, 4, None, None, 2), held=(item,)), None, item
+            value("x", (None, None, None, 2, 4)),
+            value("y", (None, 4, None, None, 2), source_values=(item,)),
+            None,
+            item,
         )
         try:
             right = pair.same_way(source, stored)[1]

@@ -51,11 +51,11 @@ def test_its_own_results_change_nothing_and_others_change_the_step_behind_them(
         plain = side.runner().run(fed, ["y"])["y"]
         forced = side.forced(["y"], [], own=True)
         assert forced is not None
-        again = forced.run({**fed, forced.given["y"]: plain}, ["y"])["y"]
+        again = forced.run({**fed, forced.entries["y"]: plain}, ["y"])["y"]
         np.testing.assert_allclose(again, plain, atol=1e-6)
         other = plain.copy()
         other[:, 2] += 0.5
-        moved = np.abs(forced.run({**fed, forced.given["y"]: other}, ["y"])["y"] - plain).max((0, 2)) > 1e-4
+        moved = np.abs(forced.run({**fed, forced.entries["y"]: other}, ["y"])["y"] - plain).max((0, 2)) > 1e-4
         behind = 3 if direction == "forward" else 1
         assert moved[behind]
         untouched = slice(0, 3) if direction == "forward" else slice(2, TIME)

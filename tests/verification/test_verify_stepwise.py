@@ -432,8 +432,8 @@ def test_values_are_given_inside_of_bodies_too() -> None:
         assert side.before("y") >= {"y", "c", "x", "a"}
         forced = side.forced(["y"], ["a"])
         assert forced is not None
-        assert list(forced.given) == ["a"]
-        given = {"x": np.zeros(3, np.float32), "c": np.array(True), forced.given["a"]: np.float32([-1, 2, -3])}
+        assert list(forced.entries) == ["a"]
+        given = {"x": np.zeros(3, np.float32), "c": np.array(True), forced.entries["a"]: np.float32([-1, 2, -3])}
         np.testing.assert_array_equal(forced.run(given, ["y"])["y"], [1, 2, 3])
 
 
@@ -443,8 +443,8 @@ def test_what_nobody_needs_is_not_asked_for() -> None:
     with open_side(parser.parse_model(text)) as side:
         forced = side.forced(["b", "y"], ["a", "b"])
         assert forced is not None
-        assert sorted(forced.given) == ["a", "b"]
-        assert list(side.forced(["a"], ["a", "b"]).given) == []  # type: ignore[union-attr]
+        assert sorted(forced.entries) == ["a", "b"]
+        assert list(side.forced(["a"], ["a", "b"]).entries) == []  # type: ignore[union-attr]
 
 
 def test_an_output_that_is_read_is_given_to_its_readers_and_shown_as_it_is() -> None:
@@ -453,7 +453,7 @@ def test_an_output_that_is_read_is_given_to_its_readers_and_shown_as_it_is() -> 
     with open_side(parser.parse_model(text)) as side:
         forced = side.forced(["a", "y"], ["a"])
         assert forced is not None
-        given = {"x": np.float32([1, 2, 3]), forced.given["a"]: np.float32([-4, 5, -6])}
+        given = {"x": np.float32([1, 2, 3]), forced.entries["a"]: np.float32([-4, 5, -6])}
         found = forced.run(given, ["a", "y"])
         np.testing.assert_array_equal(found["a"], [-1, -2, -3])
         np.testing.assert_array_equal(found["y"], [4, 5, 6])

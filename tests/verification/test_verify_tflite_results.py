@@ -282,13 +282,13 @@ def test_a_part_of_a_file_makes_values_of_others() -> None:
     content = relayout.convert(network(), format="tflite", io="convert").tflite
     side = LiteRTSide(content)
     feeds = {"image": np.random.default_rng(0).normal(size=(2, 12, 20, 3)).astype(np.float32)}
-    called = {item.name: value.name for value in (*side.interiors, *side.outputs) for item in value.held}
+    called = {item.name: value.name for value in (*side.interiors, *side.outputs) for item in value.source_values}
     r, s, t = (called[name] for name in "rst")
     values = side.runner([r, s, t]).run(feeds, [r, s, t, "y"])
     forced = side.forced([s, t, "y"], [r, s, t])
     assert forced is not None
-    assert set(forced.given) == {r, s, t}
-    moved = {forced.given[name]: values[name] + (0 if name == r else 1) for name in forced.given}
+    assert set(forced.entries) == {r, s, t}
+    moved = {forced.entries[name]: values[name] + (0 if name == r else 1) for name in forced.entries}
     found = forced.run({**feeds, **moved}, [s, t, "y"])
     np.testing.assert_allclose(found[s], values[s], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found[t], np.tanh(values[s] + 1), rtol=1e-4, atol=1e-5)

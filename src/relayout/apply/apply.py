@@ -39,7 +39,7 @@ def apply(
     # which int8 tensors must keep one consumer; None: the target does not mind
     single_consumers: SingleConsumers | None = None,
 ) -> ir.Model:
-    """The model with every value stored as the plan says.
+    """Return the model with every value stored as the plan says.
 
     The model that the plan was made for is rewritten in place and returned: its nodes keep their identity, and a node
     whose operands all stay as they were is not touched but for the names of its inputs.
@@ -333,7 +333,7 @@ class _Rewrite:
         self.storage.put(root, form, value)
 
     def _result(self, graph: ir.Graph, port: Port, original: Ended) -> ir.Value:
-        """The value that a graph gives as an output: its own, and given once."""
+        """Return the value that a graph gives as an output: its own, and given once."""
         root = port.view.root
         listed = (graph, original.value, self.forms[port])
         if graph is self.graph and listed in self.listed:  # the source lists it twice

@@ -54,7 +54,7 @@ def reshapes_beside(beside: Sequence[Neighbours], forms: Sequence[Form]) -> int:
 
 
 def fewest_of(site: Site, free: Sequence[Port], now: Sequence[Form], beside: Sequence[Neighbours]) -> Sequence[Form]:
-    """The forms of a site's operands with the fewest Reshapes around it; `now` where none has fewer."""
+    """Return the forms of a site's operands with the fewest Reshapes around it; `now` where none has fewer."""
     return site.pattern.of(_fewest, (now, beside), free, now, beside, site.signature.unidirectional)
 
 
@@ -109,7 +109,7 @@ def _tokens(port: Port) -> dict[int, Token]:
 
 
 def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form | None:
-    """An operand's form under the dimensions `dims`; None where it holds a part of one of them only."""
+    """Return an operand's form under the dimensions `dims`; None where it holds a part of one of them only."""
     leaves = {token: leaf for leaf, token in tokens.items()}
     form = []
     for dim in dims:
@@ -139,7 +139,7 @@ def forms(plan: Plan) -> tuple[Forms, dict[Site, Label]]:
     if choice.uneven:
         choice.follow_producers()
         choice.go_back()
-        _follow_makers(plan.sites.sites, choice.chosen)
+        _follow_producers(plan.sites.sites, choice.chosen)
         _follow_readers(plan.sites.sites, choice.chosen)
         _stay_as_made(plan.sites, choice.chosen)
     return choice.chosen, choice.labels
@@ -292,7 +292,7 @@ def _is_even(form: Form) -> bool:
 
 
 def _ones(site: Site) -> frozenset[int]:
-    """The factors of a site that are size-1 axes of its operands and may lie anywhere."""
+    """Return the factors of a site that are size-1 axes of its operands and may lie anywhere."""
     signature = site.signature
     if site.kind != "node" or site.carried or signature.variants or signature.with_reader:
         return frozenset()
@@ -306,7 +306,7 @@ def _ones(site: Site) -> frozenset[int]:
 
 
 def _moved(site: Site, label: Label, ones: frozenset[int], beside: Sequence[Neighbours]) -> Label:
-    """The label of equal orders with the fewest Reshapes around the site."""
+    """Return the label of equal orders with the fewest Reshapes around the site."""
     free = site.free_ports()
 
     def count(label: Label) -> int:
@@ -326,7 +326,7 @@ def _moved(site: Site, label: Label, ones: frozenset[int], beside: Sequence[Neig
 
 
 def _like(site: Site, label: Label, ones: frozenset[int], port: Port, form: Form) -> Label | None:
-    """The label with size-1 axes where `form` has them; None where it is not `form` for that operand."""
+    """Return the label with size-1 axes where `form` has them; None where it is not `form` for that operand."""
     rest = [factor for factor in label.order if factor not in ones]
     small = [factor for factor in label.order if factor in ones and site.factors[factor][0] in port.axes]
     order = [factor for factor in label.order if factor in ones and factor not in small]
@@ -342,12 +342,12 @@ def _like(site: Site, label: Label, ones: frozenset[int], port: Port, form: Form
     return candidate if same and placed(site, candidate, port).form == form else None
 
 
-def _follow_makers(sites: Sequence[Site], chosen: Forms) -> None:
+def _follow_producers(sites: Sequence[Site], chosen: Forms) -> None:
     """Let what belongs to its maker have its dimensions, as in the source, where that needs no more Reshapes.
 
     A Reshape between the two keeps a runtime from running both on integers.
     """
-    makers = {
+    producers = {
         port.view.root: port
         for site in sites
         if site.kind == "node" and not site.signature.with_reader
@@ -356,13 +356,13 @@ def _follow_makers(sites: Sequence[Site], chosen: Forms) -> None:
     }
     readers = _by_root(port for site in sites for port in site.ports if not port.output)
     for site in sites:
-        if not site.signature.with_maker:
+        if not site.signature.with_producer:
             continue
         source, result = site.free_ports()
-        maker = makers.get(source.view.root)
-        if maker is None or maker.view.form != source.view.form:
+        producer = producers.get(source.view.root)
+        if producer is None or producer.view.form != source.view.form:
             continue
-        form = chosen[maker]
+        form = chosen[producer]
         if order_of(form) != order_of(chosen[source]):
             continue
         mirrored = _mirrored(form, source, result)
@@ -388,7 +388,7 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
     following = [site for site in sites if site.signature.with_reader]
     if not following:
         return
-    led = (site for site in sites if not site.signature.with_maker)
+    led = (site for site in sites if not site.signature.with_producer)
     readers = _by_root(port for site in led for port in site.ports if not port.output)
     there = _counted_forms(sites, chosen)
 

@@ -188,7 +188,7 @@ class _Body:
 
 
 def _function(model: ir.Model, node: ir.Node, variant: Variant) -> ir.Function:
-    """The function that a node calls: the standard operator in the layouts of `variant`."""
+    """Return the function that a node calls: the standard operator in the layouts of `variant`."""
     assert variant.written is not None
     standard = variant.written.body
     assert standard is not None

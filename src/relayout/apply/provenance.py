@@ -28,7 +28,7 @@ TAGS = {
 
 
 def tag(root: Root, form: Form) -> str:
-    """A short word for a form: `nchw`, `p021`, or the shape."""
+    """Return a short word for a form: `nchw`, `p021`, or the shape."""
     return root.space.of(_tag, form, root, form)
 
 
@@ -110,7 +110,7 @@ def rename(
 
 
 def _named(model: ir.Model, old: str, new: str) -> Iterator[tuple[ir.Value, str]]:
-    """The values that an old name means, each with its new name."""
+    """Yield the values that an old name means, each with its new name."""
     if not new:
         raise NamesError(f"--rename {old}=: the new name is empty")
     values = list(_values(model.graph))
@@ -177,7 +177,7 @@ class Origins(NamedTuple):
 
 
 def origins(sites: Sites, root: Root) -> Origins:
-    """The names of a root. Of several that an earlier conversion tells of one name the last is the oldest."""
+    """Return the names of a root. Of several that an earlier conversion tells of one name the last is the oldest."""
     earlier: dict[str, Form] = {}
     own: dict[str, Form] = {}
     for value in sites.originals.get(root, []):
@@ -202,7 +202,7 @@ def holds_itself(value: ir.Value) -> None:
 
 
 def _form(root: Root, stored: Form, source_value: Holds) -> Form | None:
-    """The form, in a root's factors, of the value that `stored` holds; None where its factors are others."""
+    """Return the form, in a root's factors, of the value that `stored` holds; None where its factors are others."""
     if len(source_value.factors) != len(source_value.perm) or max(source_value.perm, default=-1) >= len(
         source_value.factors
     ):

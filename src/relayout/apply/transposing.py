@@ -86,7 +86,7 @@ def quantizers(sites: Sites) -> dict[Root, ir.Node]:
     """Integers between quantized units, of one scale and zero point -> the QuantizeLinear that gives them."""
     quantizer_of: dict[Root, ir.Node] = {}
     for site in sites.sites:
-        if site.signature.with_maker and site.node is not None and len(site.node.inputs) == PARAMETERS:
+        if site.signature.with_producer and site.node is not None and len(site.node.inputs) == PARAMETERS:
             root = next(port.view.root for port in site.ports if port.output)
             kinds = {None if value is None else value.dtype for value in site.node.inputs[:2]}
             if root.value.dtype in BYTES and kinds == {ir.DataType.FLOAT} and site.node.inputs[2] is not None:
@@ -139,7 +139,7 @@ def nearest_form(
 
 
 def _ordered(form: Form, other: Form) -> list[Form]:
-    """The dimensions of a form in the order of another; none where the other parts one of them.
+    """Return the dimensions of a form in the order of another; none where the other parts one of them.
 
     One of size 1 stays before what is behind it: a product can read `a 1 b c -> 1 b a c` in strides. Those in front of
     all may stay there, too.
@@ -170,7 +170,7 @@ def _moves_one(source: Form, target: Form) -> bool:
 
 
 def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int, ...]]:
-    """The longest runs of factors that are adjacent, in order, in both stored orders: first factor -> run.
+    """Return the longest runs of factors that are adjacent, in order, in both stored orders: first factor -> run.
 
     Runs that are `bounded` end where a dimension of either form does. What is dynamic is not merged: it could not be
     split.
@@ -187,7 +187,7 @@ def _common(first: Form, second: Form, *, bounded: bool) -> dict[int, tuple[int,
 
 
 def distinct(form: Form) -> tuple[object, ...]:
-    """The dimensions of a form as distinct items: size-1 dimensions are told apart by number."""
+    """Return the dimensions of a form as distinct items: size-1 dimensions are told apart by number."""
     ones = 0
     items: list[object] = []
     for dim in form:
@@ -197,5 +197,5 @@ def distinct(form: Form) -> tuple[object, ...]:
 
 
 def filled_dims(form: Form) -> Form:
-    """A form without its size-1 axes."""
+    """Return a form without its size-1 axes."""
     return tuple(dim for dim in form if dim)

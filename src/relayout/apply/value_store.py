@@ -40,7 +40,7 @@ class RunTimeShapes:
         self.storage = storage
 
     def of(self, root: Root, source: Form, target: Form) -> ir.Value:
-        """The shape of `target` at run time, from that of `source`: several dimensions of both are dynamic.
+        """Return the shape of `target` at run time, from that of `source`: several dimensions of both are dynamic.
 
         What lies in one dimension of `source` with others is read from another value that has it for itself. One
         dimension at most that no value has is a -1: in a run in which another one is 0 it cannot be found. A dimension
@@ -87,7 +87,7 @@ class RunTimeShapes:
         )
 
     def _measured(self, root: Root, stem: str, extent: Extent) -> ir.Value:
-        """An extent at run time: symbols that stored values have as dimensions, multiplied."""
+        """Return an extent at run time: symbols that stored values have as dimensions, multiplied."""
         factors = (
             [self.storage.constant(f"{stem}/extent", np.array([extent.number], np.int64))] if extent.number != 1 else []
         )
@@ -113,7 +113,7 @@ class RunTimeShapes:
         return True
 
     def _having(self, root: Root, extent: Extent) -> tuple[ir.Value, int, int]:
-        """A value that is there where `root` is, its dimension of that extent, and how many times it has that.
+        """Return a value that is there where `root` is, its dimension of that extent, and how many times it has that.
 
         Raises:
             LayoutError: there is none.
@@ -135,7 +135,7 @@ class RunTimeShapes:
 
 
 def constant_shape(root: Root, source: Form, target: Form) -> tuple[int, ...] | None:
-    """The constant `shape` of a Reshape: 0 copies a dynamic dimension in place, -1 stands for one other.
+    """Return the constant `shape` of a Reshape: 0 copies a dynamic dimension in place, -1 stands for one other.
 
     None where several dimensions would have to be computed.
     """
@@ -193,7 +193,7 @@ class Storage:
         self.stored[root, form] = value
 
     def get(self, root: Root, form: Form) -> ir.Value:
-        """The value that holds `root` in `form`, made from what is there."""
+        """Return the value that holds `root` in `form`, made from what is there."""
         value = self.stored.get((root, form))
         if value is not None:
             return value
@@ -204,7 +204,7 @@ class Storage:
         return self.stored[root, form]
 
     def constant(self, name: str, array: NDArray[np.generic]) -> ir.Value:
-        """A new initializer."""
+        """Return a new initializer."""
         return self._register(self.sites.graph, name, ir.Tensor(array), array.shape)
 
     # Constants: re-laid at compile time, straight from the source to the target order.
@@ -369,7 +369,7 @@ class Storage:
         self._emit("Reshape", [self.stored[root, form], self._shape(shape)], root, form)
 
     def _shape(self, shape: tuple[int, ...]) -> ir.Value:
-        """A constant shape, the same for all that ask for it."""
+        """Return a constant shape, the same for all that ask for it."""
         if shape not in self.shapes:
             label = "x".join(map(str, shape)) or "scalar"
             self.shapes[shape] = self.constant(f"shape_{label}", np.array(shape, np.int64))
@@ -395,7 +395,7 @@ class Storage:
     def compute(
         self, root: Root, name: str, op_type: str, inputs: Sequence[ir.Value], attributes: Sequence[ir.Attr] = ()
     ) -> ir.Value:
-        """The result of a new node, integers, in the graph where `root` is computed."""
+        """Return the result of a new node, integers, in the graph where `root` is computed."""
         output = ir.Value(name=self.names.unique(name), type=ir.TensorType(ir.DataType.INT64))
         node = ir.Node("", op_type, inputs, attributes, outputs=[output], name=self._node_name(f"{name}/{op_type}"))
         self._append(root, node)
@@ -471,7 +471,7 @@ class Storage:
         self.tell(value, root, form)
 
     def origins(self, root: Root) -> Origins:
-        """The source's names of a root; to be asked before its values get others."""
+        """Return the source's names of a root; to be asked before its values get others."""
         known_origins = self.sources.get(root)
         if known_origins is None:
             known_origins = self.sources[root] = origins(self.sites, root)

@@ -23,7 +23,7 @@ COUNTED = {"calibrating": "samples"}  # Stage -> what its inner bar counts; valu
 
 
 def stages_of(verify: bool, *, tflite: bool = False, quantized: bool = False) -> tuple[str, ...]:
-    """The stages of a model that is written."""
+    """Return the stages of a model that is written."""
     after = (*(EXPORTED if tflite else ()), *(QUANTIZED if quantized else ()), *(COMPARED if verify else ()))
     return (*MADE, *after, *WRITTEN)
 

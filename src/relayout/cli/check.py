@@ -30,18 +30,18 @@ def check(plan: Path, source: Path, as_json: bool, quiet: bool) -> None:
     from relayout import pipeline
     from relayout.reports.report import priced
 
-    found = pipeline.check_plan(plan, source)
+    checked = pipeline.check_plan(plan, source)
     if as_json:
-        print_json(found.to_dict())
+        print_json(checked.to_dict())
     elif not quiet:
-        verdict = ("proved minimal" if found.proved else "not proved") + priced(
-            found.per_transpose, found.per_scattered
+        verdict = ("proved minimal" if checked.proved else "not proved") + priced(
+            checked.per_transpose, checked.per_scattered
         )
-        count = count_of(found.transposes, "Transpose")
-        click.echo(f"{count}, {found.bytes:,} bytes; lower bound {found.bound:,}: {verdict}")
-        for wrong in found.misstated[:MOST]:
+        count = count_of(checked.transposes, "Transpose")
+        click.echo(f"{count}, {checked.bytes:,} bytes; lower bound {checked.bound:,}: {verdict}")
+        for wrong in checked.misstated[:MOST]:
             click.echo(printable(f"misstated: {wrong}"))
-        if len(found.misstated) > MOST:
-            click.echo(f"… {len(found.misstated) - MOST} more (--json lists all)")
-    if not found.ok:
+        if len(checked.misstated) > MOST:
+            click.echo(f"… {len(checked.misstated) - MOST} more (--json lists all)")
+    if not checked.ok:
         sys.exit(FAILED)

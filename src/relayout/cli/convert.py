@@ -17,10 +17,10 @@ from relayout.cli.entry import Command
 @options.quantizing
 @options.splitting
 @options.written
-def convert(**given: Any) -> None:
+def convert(**option_values: Any) -> None:
     """Convert a model to ONNX, TensorFlow Lite, other layouts.
 
     SOURCE is a .tflite, an .onnx or an .ort file. TARGET is an .onnx or a .tflite file, as its suffix says, or `-` for
     standard output. With --out-dir, any number of sources.
     """
-    many.run("convert", **given)
+    many.run("convert", **option_values)

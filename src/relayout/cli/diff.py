@@ -29,11 +29,11 @@ def diff(first: Path, second: Path, html: Path | None, as_json: bool, quiet: boo
 
     refuse_own_source([html], [first, second], ever=False)
     with bars(2 * ("reading", "planning"), quiet or as_json):
-        found = pipeline.diff(first, second)
+        comparison = pipeline.diff(first, second)
         if html is not None:
-            put_text(html, found.html())
+            put_text(html, comparison.html())
     if as_json or not quiet:
         if as_json:
-            print_json(found.to_dict(), err=html == STDOUT)
+            print_json(comparison.to_dict(), err=html == STDOUT)
         else:
-            click.echo(str(found), err=html == STDOUT)
+            click.echo(str(comparison), err=html == STDOUT)

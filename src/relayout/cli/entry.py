@@ -45,7 +45,7 @@ def refuse_repeated_options(command: click.Command, context: click.Context, word
 
 
 def _values(names: Sequence[str], words: Sequence[str]) -> Iterator[str]:
-    """The values of an option as they were typed: `--io NHWC`, `--io=NHWC`, `-o FILE`, `-oFILE`."""
+    """Yield the values of an option as they were typed: `--io NHWC`, `--io=NHWC`, `-o FILE`, `-oFILE`."""
     rest = iter(list(takewhile("--".__ne__, words)))
     for word in rest:
         long, mark, value = word.partition("=")

@@ -35,9 +35,9 @@ def explain(
     quiet: bool,
     html: Path | None,
     model_explorer: Path | None,
-    **given: Any,
+    **option_values: Any,
 ) -> None:
-    """What is transposed and why: layouts, reasons, the proof.
+    """Explain what is transposed and why: layouts, reasons, the proof.
 
     Nothing is written: this is what `convert` would do with SOURCE, a .tflite, an .onnx or an .ort file, by the same
     options.
@@ -47,7 +47,7 @@ def explain(
 
     running.refuse_one_place({"--plan": plan_file, "--html": html, "--model-explorer": model_explorer})
     running.refuse_own_source([plan_file, html, model_explorer], [source], ever=False)
-    converted = python_options(given)
+    converted = python_options(option_values)
     with bars(MADE, quiet or as_json):
         result = pipeline.convert(source, **converted)
         if plan_file is not None:

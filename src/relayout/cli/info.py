@@ -18,7 +18,7 @@ from relayout.terminal import show
 @click.argument("file", type=MODEL)
 @options.as_json
 def info(file: Path, as_json: bool) -> None:
-    """What a file is, and what a conversion would save.
+    """Show what a file is, and what a conversion would save.
 
     Operators, inputs and outputs, number formats, layouts, Transposes of FILE, a .tflite, an .onnx or an .ort file.
     """
@@ -26,8 +26,8 @@ def info(file: Path, as_json: bool) -> None:
     from relayout.reports import inspection
 
     with bars(2 * MADE, as_json):
-        found = pipeline.inspect(file)
+        file_facts = pipeline.inspect(file)
     if as_json:
-        print_json(found.to_dict())
+        print_json(file_facts.to_dict())
     else:
-        show(*inspection.inspection_lines(found))
+        show(*inspection.inspection_lines(file_facts))

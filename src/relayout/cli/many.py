@@ -26,7 +26,7 @@ def settled(
     jobs: Sequence[J],  # what it is given, one at a time
     workers: int,  # processes at a time
 ) -> Iterator[tuple[J, R | str]]:
-    """Each job as it ends, with its result, or with why its process ended."""
+    """Yield each job as it ends, with its result, or with why its process ended."""
     from concurrent.futures import as_completed
 
     with _processes(min(workers, len(jobs))) as pool:
@@ -82,7 +82,7 @@ def run(
     verify: bool,
     as_json: bool,
     quiet: bool,
-    **given: Any,
+    **option_values: Any,
 ) -> None:
     """Do what a verb does with `SOURCE TARGET`, or with a directory for each source, `jobs` of them at a time.
 
@@ -92,28 +92,28 @@ def run(
     if out_dir is not None:
         if out is not None:
             raise click.UsageError("-o names one result, --out-dir the directory of many: give one of them")
-        targets = _in_directory(out_dir, paths, given)
-        listed = [running.Job.of(verb, source, target, verify, given) for target, source in targets.items()]
+        targets = _in_directory(out_dir, paths, option_values)
+        listed = [running.Job.of(verb, source, target, verify, option_values) for target, source in targets.items()]
         run_all(listed, jobs, as_json, quiet)
-    source, target = _two(verb, paths, out, jobs, given)
-    stated = _format(verb, target, given.get("format"))
-    if target is not None and out is None and not given.get("overwrite"):
+    source, target = _two(verb, paths, out, jobs, option_values)
+    stated = _format(verb, target, option_values.get("format"))
+    if target is not None and out is None and not option_values.get("overwrite"):
         running.refuse_original(target, source, "; for several sources give --out-dir DIR")
-    running.run_job(running.Job.of(verb, source, target, verify, {**given, "format": stated}), as_json, quiet)
+    running.run_job(running.Job.of(verb, source, target, verify, {**option_values, "format": stated}), as_json, quiet)
 
 
-def _in_directory(out_dir: Path, paths: Sequence[Path], given: dict[str, Any]) -> dict[Path, Path]:
+def _in_directory(out_dir: Path, paths: Sequence[Path], option_values: dict[str, Any]) -> dict[Path, Path]:
     """Return the place of each result in a directory, which is made, and its source, also where that is in a bundle.
 
     Raises:
         click.UsageError: two results would have one name, or an option is for one of them.
     """
     for option, name in options.FOR_ONE.items():
-        if given.get(name):
+        if option_values.get(name):
             raise click.UsageError(f"{option} is for one model")
     from relayout.formats.bundle import models_of, name_of
 
-    suffix = given.get("format") or "onnx"
+    suffix = option_values.get("format") or "onnx"
     named: dict[str, Path] = {}
     paths = [model for path in paths for model in models_of(path)]
     for path in paths:
@@ -129,7 +129,7 @@ def _in_directory(out_dir: Path, paths: Sequence[Path], given: dict[str, Any]) -
 
 
 def _two(
-    verb: str, paths: Sequence[Path], out: Path | None, jobs: int, given: dict[str, Any]
+    verb: str, paths: Sequence[Path], out: Path | None, jobs: int, option_values: dict[str, Any]
 ) -> tuple[Path, Path | None]:
     """Return the source and where its result goes; None where it is written in parts alone.
 
@@ -137,14 +137,14 @@ def _two(
         click.UsageError: the paths do not fit.
     """
     ends = [*paths, *([] if out is None else [out])]
-    if len(ends) == 1 and given.get("parts"):
+    if len(ends) == 1 and option_values.get("parts"):
         return ends[0], None
     if len(ends) == 1 and ends[0].is_file():
         from relayout.formats.recognition import refuse_foreign
 
         refuse_foreign(ends[0])
     if len(ends) != 2:
-        if len(ends) > 2 and given.get("calibrate"):  # a shell's pattern
+        if len(ends) > 2 and option_values.get("calibrate"):  # a shell's pattern
             raise click.UsageError("--calibrate takes one path each time: name a folder, or write it before each file")
         raise click.UsageError("give SOURCE and TARGET (or -o TARGET), or any number of sources with --out-dir DIR")
     if jobs != 1:
@@ -200,7 +200,7 @@ def run_all(jobs: Sequence[running.Job], workers: int, as_json: bool, quiet: boo
 def one(job: running.Job) -> Row:
     """Perform a job; whatever goes wrong is said in its row."""
     try:
-        report, found = running.perform(job)
+        report, verification = running.perform(job)
     except Exception as error:  # a defect of ours in one model must not cost the others
         said, code = running.said_of(error)
         return Row(str(job.source), str(job.target), code, error=said)
@@ -208,11 +208,11 @@ def one(job: running.Job) -> Row:
     return Row(
         str(job.source),
         str(job.target),
-        max(running.FAILED if over else 0, running.code_of(found) if found is not None else 0),
+        max(running.FAILED if over else 0, running.code_of(verification) if verification is not None else 0),
         (report.source_transposes, report.transposes),
         (report.source_bytes, report.bytes),
         report.verdict,
-        None if found is None or not found.is_compared else found.ok,
+        None if verification is None or not verification.is_compared else verification.ok,
         over,
         notes=report.notes,
         hint=report.hint,
@@ -230,10 +230,12 @@ def _performed(jobs: Sequence[running.Job], workers: int, silent: bool) -> Itera
             return
         # a process for each job: much to load for one model
 
-        for job, found in settled(one, jobs, workers):
+        for job, row_or_error in settled(one, jobs, workers):
             advance(job.source.name, True)
             yield (
-                Row(str(job.source), str(job.target), running.REFUSED, error=found) if isinstance(found, str) else found
+                Row(str(job.source), str(job.target), running.REFUSED, error=row_or_error)
+                if isinstance(row_or_error, str)
+                else row_or_error
             )
 
 
@@ -245,8 +247,8 @@ def _show(rows: Sequence[Row]) -> None:
     cells: list[list[str | Line]] = []
     for row in rows:
         moved = ["" if pair is None else f"{pair[0]:,} → {pair[1]:,}" for pair in (row.transposes, row.bytes)]
-        told = [part for part in (row.exceeds, row.verdict, *row.notes) if part]
-        said = line((row.error, "red")) if row.error else "; ".join(told)
+        remarks = [part for part in (row.exceeds, row.verdict, *row.notes) if part]
+        said = line((row.error, "red")) if row.error else "; ".join(remarks)
         agreed = {None: line(), True: line("agrees"), False: line(("differs", "bold red"))}[row.verified]
         source = Path(row.source)
         cells.append([str(source.relative_to(outermost(source).parent)), *moved, said, *([agreed] if verify else [])])

@@ -18,7 +18,7 @@ from relayout.cli.running import print_json
 )
 @options.as_json
 def ops(part: str | None, as_json: bool) -> None:
-    """What is covered: operators of ONNX and TensorFlow Lite."""
+    """List the operators of ONNX and TensorFlow Lite that are covered."""
     from relayout.reports import coverage
 
     if as_json:

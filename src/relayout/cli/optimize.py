@@ -17,7 +17,7 @@ from relayout.cli.entry import Command
 @options.solving
 @options.views
 @options.written
-def optimize(**given: Any) -> None:
+def optimize(**option_values: Any) -> None:
     """Leave the fewest transposed bytes in an ONNX model.
 
     No more Transposes than before; interface and meaning are kept.
@@ -25,4 +25,4 @@ def optimize(**given: Any) -> None:
     SOURCE is an .onnx or an .ort file (a .tflite is converted, as by `convert`); TARGET an .onnx file, or `-` for
     standard output. With --out-dir, any number of sources.
     """
-    many.run("optimize", **given)
+    many.run("optimize", **option_values)

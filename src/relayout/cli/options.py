@@ -32,8 +32,8 @@ def option_group(*options: Callable[[F], F], section: str = "") -> Callable[[F],
         before = len(getattr(function, "__click_params__", ()))
         for option in reversed(options):
             function = option(function)
-        for made in getattr(function, "__click_params__", ())[before:] if section else ():
-            setattr(made, SECTION, section)
+        for parameter in getattr(function, "__click_params__", ())[before:] if section else ():
+            setattr(parameter, SECTION, section)
         return function
 
     return decorate
@@ -62,20 +62,20 @@ def repeatable(
     read: Callable[[click.Context, click.Parameter, tuple[str, ...]], Any],
     what: str,
 ) -> Callable[[F], F]:
-    """An option that may be given several times; `read` makes one value of its texts."""
+    """Return an option that may be given several times; `read` makes one value of its texts."""
     return click.option(flag, name, multiple=True, metavar=metavar, callback=read, help=what)
 
 
 def choice_option(name: str, values: Sequence[str], what: str) -> Callable[[F], F]:
-    """An option that takes one of some words, in any case; the first where it is not given."""
+    """Return an option that takes one of some words, in any case; the first where it is not given."""
     return click.option(name, type=Word(values), default=values[0], show_default=True, help=what)
 
 
 def dimensions(context: click.Context, parameter: click.Parameter, items: tuple[str, ...]) -> dict[str, str]:
     """Read dimensions and what they become."""
     for item in items:
-        if found := re.fullmatch(r"(.+):(-?\d+)", item):
-            what = f"axis {found[2]} of input {found[1]!r}"
+        if match := re.fullmatch(r"(.+):(-?\d+)", item):
+            what = f"axis {match[2]} of input {match[1]!r}"
             raise click.BadParameter(f"{item!r} is not NAME=N: write {item}=N for {what}")
     return pairs_of("NAME=N")(context, parameter, items)
 
@@ -92,7 +92,7 @@ def sizes_by_name(context: click.Context, parameter: click.Parameter, items: tup
 
 
 def _whole(text: str) -> int | None:
-    """The extent that a text says; None where it is none."""
+    """Return the extent that a text says; None where it is none."""
     return int(text) if text.isdecimal() and len(text) <= MOST_DIGITS and int(text) else None
 
 
@@ -168,7 +168,7 @@ def _extent(text: str, dimension: str | None, option: str) -> int | str:
 
 
 def _wishes(options: dict[str, Any]) -> dict[str, Any]:
-    """The layout requests of a file; an option beside it has precedence."""
+    """Return the layout requests of a file; an option beside it has precedence."""
     path, target, operators = (options.pop(name, None) for name in ("desired", "backend", "claimed_operators"))
     if operators is not None:
         if target is not None:
@@ -212,8 +212,8 @@ class WholeNumber(click.IntRange):
         try:
             return super().convert(value, param, ctx)
         except click.BadParameter:
-            wanted = whole(int(self.min or 0), None if self.max is None else int(self.max)).wanted
-            self.fail(f"{value!r} is not {wanted}", param, ctx)
+            description = whole(int(self.min or 0), None if self.max is None else int(self.max)).expected
+            self.fail(f"{value!r} is not {description}", param, ctx)
 
 
 class Number(click.FloatRange):

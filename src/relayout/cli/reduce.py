@@ -62,15 +62,15 @@ def reduce(
     if output is None and not overwrite:
         refuse_original(place, source)
     with bars(("reducing",), quiet or as_json):
-        found = reduction.reduce(source, still=still, time_limit=time_limit, seed=seed)  # type: ignore[arg-type]
-        found.model.metadata_props.setdefault(SOURCE_FORMAT, "onnx")
-        check(found.model)
-        put_model(place, partial(write, found.model), external_data=external_data, overwrite=overwrite)
+        part = reduction.reduce(source, still=still, time_limit=time_limit, seed=seed)  # type: ignore[arg-type]
+        part.model.metadata_props.setdefault(SOURCE_FORMAT, "onnx")
+        check(part.model)
+        put_model(place, partial(write, part.model), external_data=external_data, overwrite=overwrite)
     aside = place == STDOUT
     if as_json:
-        said = {"before": found.before, "after": found.after, "tries": found.tries, "smallest": found.smallest}
+        said = {"before": part.before, "after": part.after, "tries": part.tries, "smallest": part.smallest}
         print_json(said, err=aside)
     elif not quiet:
-        ended = "none can be left out" if found.smallest else "the time limit stopped the search"
+        ended = "none can be left out" if part.smallest else "the time limit stopped the search"
         whither = "" if aside else f": {place}"
-        click.echo(f"{found.before} nodes reduced to {found.after} in {found.tries} tries; {ended}{whither}", err=aside)
+        click.echo(f"{part.before} nodes reduced to {part.after} in {part.tries} tries; {ended}{whither}", err=aside)

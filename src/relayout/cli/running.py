@@ -51,11 +51,11 @@ def _dumped(value: Any) -> str:
 def error_object(error: Exception, message: str) -> dict[str, Any]:
     """Return what is printed of an error."""
     kind = type(error).__name__ if isinstance(error, RelayoutError) else "UsageError"
-    told: dict[str, Any] = {"kind": kind, "message": printable(message)}
+    fields: dict[str, Any] = {"kind": kind, "message": printable(message)}
     for key in ("what", "where", "hint"):
         if value := getattr(error, key, None):
-            told[key] = printable(str(value))
-    return {"error": told}
+            fields[key] = printable(str(value))
+    return {"error": fields}
 
 
 FAILED, REFUSED, INTERNAL = 1, 2, 3  # exit codes beside 0
@@ -69,7 +69,7 @@ class Job(NamedTuple):
     verb: str  # the function of `pipeline` that makes it
     source: Path  # a model's file
     target: Path | None  # where the result goes; `-` is standard output; None where it is written in parts alone
-    given: Mapping[str, Any] = {}  # options as the command line has them
+    options: Mapping[str, Any] = {}  # options as the command line has them
     verify: bool = False  # whether to run both afterwards
     feeds: Mapping[str, str] = {}  # input name -> `.npy` to feed
     seed: int = 0  # of random inputs
@@ -84,15 +84,15 @@ class Job(NamedTuple):
     max_bytes: int | None = None  # how many bytes may stay transposed; None for any number
 
     @staticmethod
-    def of(verb: str, source: Path, target: Path | None, verify: bool, given: dict[str, Any]) -> "Job":
-        """A job from the options of its verb.
+    def of(verb: str, source: Path, target: Path | None, verify: bool, option_values: dict[str, Any]) -> "Job":
+        """Return a job from the options of its verb.
 
         Raises:
             click.UsageError: options that exclude each other.
         """
         from relayout.formats.bundle import outermost
 
-        rest = dict(given)
+        rest = dict(option_values)
         names = Job._fields[Job._fields.index("feeds") :]
         own = {name: rest.pop(name, None) if name == "parts" else rest.pop(name) for name in names}
         if rest.get("format") == "tflite":
@@ -102,8 +102,8 @@ class Job(NamedTuple):
                 raise click.UsageError("--verify compares the whole model: give TARGET, too")
             rest["parts"] = rest.get("format") == "tflite"
         refuse_console(target, beside=verify or own["external_data"])
-        asked = (own[name] != Job._field_defaults[name] for name in ("feeds", "seed", "rtol", "atol"))
-        if not verify and any(asked):
+        are_changed = (own[name] != Job._field_defaults[name] for name in ("feeds", "seed", "rtol", "atol"))
+        if not verify and any(are_changed):
             raise click.UsageError("--input, --seed, --rtol and --atol are for --verify: give that, too")
         converted = python_options(rest)
         if own["parts"] is not None and "target" not in converted and converted.get("format") != "tflite":
@@ -118,7 +118,7 @@ class Job(NamedTuple):
 
     @property
     def places(self) -> dict[str, Path | None]:
-        """What is written -> where."""
+        """The place of each file that is written, by what it is."""
         return {
             "the model": self.target,
             "--plan": self.plan_file,
@@ -128,18 +128,19 @@ class Job(NamedTuple):
 
     @property
     def console_is_taken(self) -> bool:
-        """Whether something else than the report goes to standard output."""
+        """True if something other than the report goes to standard output."""
         return STDOUT in self.places.values()
 
 
-def _refuse_onnx_options(given: Mapping[str, Any]) -> None:
+def _refuse_onnx_options(option_values: Mapping[str, Any]) -> None:
     """Refuse options of ONNX results for a `.tflite`, all of them in one error."""
     from relayout.pipeline.tflite_result import refuse_onnx_options
 
     named = {
-        f"--{name.replace('_', '-')}": given.get(name) for name in ("opset", "external_data", "inline", "annotate")
+        f"--{name.replace('_', '-')}": option_values.get(name)
+        for name in ("opset", "external_data", "inline", "annotate")
     }
-    refuse_onnx_options({**named, "--regions": given.get("regions") == "functions"})
+    refuse_onnx_options({**named, "--regions": option_values.get("regions") == "functions"})
 
 
 def refuse_console(target: Path | None, *, beside: bool | None) -> None:
@@ -160,11 +161,11 @@ def refuse_one_place(places: Mapping[str, Path | None]) -> None:
     Raises:
         click.UsageError: two of them, by what is written there, are the same.
     """
-    taken: dict[Path, str] = {}
+    result_by_place: dict[Path, str] = {}
     for what, place in places.items():
-        if place is not None and taken.setdefault(place.absolute(), what) != what:
+        if place is not None and result_by_place.setdefault(place.absolute(), what) != what:
             where = "to standard output" if place == STDOUT else f"into {place}"
-            raise click.UsageError(f"{taken[place.absolute()]} and {what} cannot both go {where}")
+            raise click.UsageError(f"{result_by_place[place.absolute()]} and {what} cannot both go {where}")
 
 
 def refuse_own_source(
@@ -179,10 +180,10 @@ def refuse_own_source(
     from relayout.formats.onnx.atomic import known_files, refuse_sources
 
     if not overwrite:
-        found = known_files(*map(outermost, sources))
+        source_files = known_files(*map(outermost, sources))
         for place in places:
             if place is not None:
-                refuse_sources(place, found, ever=ever)
+                refuse_sources(place, source_files, ever=ever)
 
 
 def refuse_original(place: Path, source: Path, advice: str = "") -> None:
@@ -223,20 +224,20 @@ def perform(job: Job) -> "tuple[Report, VerifyReport | None]":
         from relayout.pipeline.result import replaceable_files
 
         replaceable_files(job.parts, job.overwrite)
-    result = getattr(pipeline, job.verb)(job.source, **job.given)
-    found = _verified_first(result, job) if job.verify else None
+    result = getattr(pipeline, job.verb)(job.source, **job.options)
+    verification = _verified_first(result, job) if job.verify else None
     say("writing")
     # Parts and plan first: where they cannot be written, no model is.
     if job.parts is not None:
         parts = result.save_parts(job.parts, overwrite=job.overwrite)
-        told = f"parts in {job.parts}: {len(parts)}, of which {result.target_name} runs {sum(p.claimed for p in parts)}"
-        result = replace(result, report=replace(result.report, notes=(*result.report.notes, told)))
+        note = f"parts in {job.parts}: {len(parts)}, of which {result.target_name} runs {sum(p.claimed for p in parts)}"
+        result = replace(result, report=replace(result.report, notes=(*result.report.notes, note)))
     if job.plan_file is not None:
         put_text(job.plan_file, json.dumps(result.plan, separators=(",", ":")))
     write_views(result, job.source.name, job.html, job.model_explorer)
     if job.target is not None:
         put_model(job.target, result.write, external_data=job.external_data, overwrite=job.overwrite)
-    return result.report, found
+    return result.report, verification
 
 
 def _verified_first(result: "Result", job: Job) -> "VerifyReport":
@@ -255,17 +256,17 @@ def _verified_first(result: "Result", job: Job) -> "VerifyReport":
         path = Path(directory) / job.target.name
         result.write(path, external_data=job.external_data)
         try:
-            feeds: Mapping[str, Any] = SourceNames(job.given.get("rename")).keys(job.feeds)
-            if not feeds and job.given.get("calibrate"):  # random numbers have other ranges than the calibration's
+            feeds: Mapping[str, Any] = SourceNames(job.options.get("rename")).keys(job.feeds)
+            if not feeds and job.options.get("calibrate"):  # random numbers have other ranges than the calibration's
                 from relayout.pipeline.quantized_result import first_sample
 
-                feeds = first_sample(result, job.given["calibrate"])
-            found = verified(job.source, path, feeds, job.seed, rtol=job.rtol, atol=job.atol)
+                feeds = first_sample(result, job.options["calibrate"])
+            verification = verified(job.source, path, feeds, job.seed, rtol=job.rtol, atol=job.atol)
         except RelayoutError as error:
             said = str(error).replace(str(path), str(job.target))
             error.args = (f"{said} (nothing was written; without --verify it is)",)
             raise
-    return replace(found, b=str(job.target))
+    return replace(verification, b=str(job.target))
 
 
 def write_views(result: "Result", title: str, html: Path | None, model_explorer: Path | None) -> None:
@@ -315,20 +316,20 @@ def verified(first: Path, second: Path, feeds: Mapping[str, Any], seed: int, **o
     return verify(first, second, inputs=feeds or None, seed=seed, **options)
 
 
-def code_of(found: "VerifyReport") -> int:
-    """The exit code of a verification."""
-    return 0 if found.ok else FAILED if found.is_compared else REFUSED
+def code_of(verification: "VerifyReport") -> int:
+    """Return the exit code of a verification."""
+    return 0 if verification.ok else FAILED if verification.is_compared else REFUSED
 
 
 def exceeds(report: "Report", max_bytes: int | None) -> str:
-    """What to say where more bytes stay transposed than may; nothing where they do not."""
+    """Return a message if more bytes stay transposed than allowed; empty if not."""
     if max_bytes is None or report.bytes <= max_bytes:
         return ""
     return f"{report.bytes:,} bytes stay transposed, --max-bytes allows {max_bytes:,}"
 
 
 def in_one_line(error: Exception | str) -> str:
-    """How the command line says what is wrong."""
+    """Return the command line's message of an error, as one line."""
     return f"relayout: {printable(' '.join(str(error).splitlines()))}"
 
 
@@ -365,11 +366,11 @@ def print_report(report: "Report", as_json: bool, *, err: bool = False, hint: bo
     show(*paragraphs(report, hint=hint), err=err)
 
 
-def print_verification(found: "VerifyReport", *, err: bool = False) -> None:
-    """What a verification found, for people."""
+def print_verification(verification: "VerifyReport", *, err: bool = False) -> None:
+    """Print a verification's findings for people."""
     from relayout.verification.report import render
 
-    show(*render(found), err=err)
+    show(*render(verification), err=err)
 
 
 # One model: perform its job, print what was done.
@@ -378,11 +379,11 @@ def print_verification(found: "VerifyReport", *, err: bool = False) -> None:
 def run_job(job: Job, as_json: bool, quiet: bool) -> None:
     """Perform one job, print what was done, and exit with 1 where verification fails or too much stays transposed."""
     one_job()
-    tflite = job.given.get("format") == "tflite"
-    with bars(stages_of(job.verify, tflite=tflite, quantized=bool(job.given.get("quantize"))), quiet or as_json):
-        report, found = perform(job)
+    tflite = job.options.get("format") == "tflite"
+    with bars(stages_of(job.verify, tflite=tflite, quantized=bool(job.options.get("quantize"))), quiet or as_json):
+        report, verification = perform(job)
     if as_json:
-        whole = report.to_dict() | ({"verification": found.to_dict()} if found is not None else {})
+        whole = report.to_dict() | ({"verification": verification.to_dict()} if verification is not None else {})
         print_json(whole, err=job.console_is_taken)
     elif not quiet:
         from relayout.reports.layouts import size_name
@@ -393,8 +394,8 @@ def run_job(job: Job, as_json: bool, quiet: bool) -> None:
             line = f"wrote {printable(str(job.target))} ({size}): {summary(report)}"
             click.echo(line, err=job.console_is_taken)
         print_report(report, False, err=job.console_is_taken, hint=False)
-        if found is not None:
-            print_verification(found, err=job.console_is_taken)
+        if verification is not None:
+            print_verification(verification, err=job.console_is_taken)
         if report.hint:
             from relayout.reports.tables import hinted
 
@@ -402,9 +403,9 @@ def run_job(job: Job, as_json: bool, quiet: bool) -> None:
     over = exceeds(report, job.max_bytes)
     if over:
         click.echo(f"relayout: {over} (written nevertheless)", err=True)
-    differs = found is not None and not found.ok
-    if differs and found is not None and found.is_compared and not (quiet or as_json):
+    differs = verification is not None and not verification.ok
+    if differs and verification is not None and verification.is_compared and not (quiet or as_json):
         again = f"relayout verify {quote(str(job.source))} {quote(str(job.target))} --repro DIR"
         click.echo(f"written nevertheless; where they part, as something to run: {again}", err=job.console_is_taken)
     if differs or over:
-        sys.exit(max(FAILED if over else 0, code_of(found) if found is not None else 0))
+        sys.exit(max(FAILED if over else 0, code_of(verification) if verification is not None else 0))

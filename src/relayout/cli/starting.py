@@ -65,9 +65,11 @@ class _VersionsFirst(importlib.util.LazyLoader):
             head, tail = f"{package}-", ".dist-info"
             for folder in filter(os.path.isdir, sys.path):
                 with suppress(OSError):  # a folder that may not be read
-                    found = [name for name in os.listdir(folder) if name.startswith(head) and name.endswith(tail)]
-                    if len(found) == 1:
-                        return found[0][len(head) : -len(tail)]
+                    matching_names = [
+                        name for name in os.listdir(folder) if name.startswith(head) and name.endswith(tail)
+                    ]
+                    if len(matching_names) == 1:
+                        return matching_names[0][len(head) : -len(tail)]
             return str(any_other("version")(package))
 
         vars(module).update(version=version, __getattr__=any_other)

@@ -66,7 +66,7 @@ def verify_command(
     FIRST is the source, SECOND is held against it; each a .tflite, an .onnx or an .ort file. Layouts are
     undone. Of a float FIRST and a quantized SECOND the signal to noise is measured.
     """
-    told = dict(layout_pairs(layouts))
+    layouts_by_name = dict(layout_pairs(layouts))
     if repro is not None:
         from relayout.verification import refuse_reproduction
 
@@ -76,23 +76,23 @@ def verify_command(
 
         require_accelerator(second)
     with bars(COMPARED, quiet or as_json):
-        found = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol, layouts=told)
+        verification = verified(first, second, feeds, seed, runs=runs, rtol=rtol, atol=atol, layouts=layouts_by_name)
     verdict = _on_gpu(second, quiet or as_json) if gpu else None
     if as_json:
-        print_json(found.to_dict() | ({} if verdict is None else {"gpu": verdict.to_dict()}))
+        print_json(verification.to_dict() | ({} if verdict is None else {"gpu": verdict.to_dict()}))
     elif not quiet:
-        print_verification(found)
+        print_verification(verification)
         if verdict is not None:
             click.echo("\n".join(verdict.lines()))
-    if verdict is not None and not verdict.is_right and found.ok:
+    if verdict is not None and not verdict.is_right and verification.ok:
         sys.exit(FAILED)
-    if not found.ok:
-        if repro is not None and found.is_compared:
+    if not verification.ok:
+        if repro is not None and verification.is_compared:
             try:
-                reproduced(first, second, found, repro, feeds, told, quiet or as_json)
+                reproduced(first, second, verification, repro, feeds, layouts_by_name, quiet or as_json)
             except RelayoutError as error:  # what failed is the verification
                 click.echo(in_one_line(error), err=True)
-        sys.exit(code_of(found))
+        sys.exit(code_of(verification))
 
 
 def _on_gpu(file: Path, silent: bool) -> GpuVerdict:
@@ -109,7 +109,7 @@ def _on_gpu(file: Path, silent: bool) -> GpuVerdict:
 def reproduced(
     first: Path,
     second: Path,
-    found: VerifyReport,
+    verification: VerifyReport,
     folder: Path,
     feeds: dict[str, str],
     layouts: dict[str, tuple[str, str]],
@@ -119,7 +119,7 @@ def reproduced(
     from relayout.verification import reproduce
 
     with bars(("cutting",), silent):
-        written = reproduce(first, second, found, folder, inputs=feeds or None, layouts=layouts)
+        written = reproduce(first, second, verification, folder, inputs=feeds or None, layouts=layouts)
     if not silent:
         count = count_of(written.nodes, "node")
         click.echo(f"reproduction: {count} around {written.made_by}; python {folder / 'run.py'}")

@@ -46,11 +46,11 @@ def files(data: Source) -> dict[str, bytes]:
     Raises:
         ReadError: the archive is damaged, larger than the bounds, encrypted, or packed in a way that is not deflate.
     """
-    found = list(entries(data, MOST_FILES))
-    if sum(entry.size for entry in found) > MOST_BYTES:
-        raise ReadError(f"the archive's files are above {MOST_BYTES} bytes", where=found[0].place)
+    all_entries = list(entries(data, MOST_FILES))
+    if sum(entry.size for entry in all_entries) > MOST_BYTES:
+        raise ReadError(f"the archive's files are above {MOST_BYTES} bytes", where=all_entries[0].place)
     contents: dict[str, bytes] = {}
-    for entry in found:
+    for entry in all_entries:
         if entry.name in contents:
             raise ReadError(f"two files are called {entry.name[:80]!r}", where=entry.place)
         contents[entry.name] = content(data, entry)
@@ -62,11 +62,11 @@ def archive(
     begin: int,  # where the archive begins in the file: its directory counts from the file's beginning
 ) -> bytes:
     """Return an archive of files as they are, to be put behind so many bytes of another file."""
-    found = _Behind(begin)
-    with zipfile.ZipFile(found, "w", zipfile.ZIP_STORED) as made:
+    buffer = _Behind(begin)
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as zip_file:
         for name, data in contents:
-            made.writestr(zipfile.ZipInfo(name), data)  # whose date is always the same
-    return found.getvalue()
+            zip_file.writestr(zipfile.ZipInfo(name), data)  # whose date is always the same
+    return buffer.getvalue()
 
 
 class _Behind(io.BytesIO):
@@ -84,16 +84,16 @@ class _Behind(io.BytesIO):
 
 
 def entries(data: Source, most: int) -> Iterator[Entry]:
-    """The files in the archive that a file ends with; none if there is no archive.
+    """Yield the files in the archive that a file ends with; none if there is no archive.
 
     Raises:
         ReadError: the archive is damaged, holds more than `most` files, is encrypted, or packed in an unknown way.
     """
     start = max(0, len(data) - _TAIL)
-    found = bytes(data[start:]).rfind(b"PK\x05\x06")
-    if found < 0 or start + found + _END.size > len(data):
+    index = bytes(data[start:]).rfind(b"PK\x05\x06")
+    if index < 0 or start + index + _END.size > len(data):
         return
-    end = start + found
+    end = start + index
     _, disk, first, here, count, size, offset, _ = _END.unpack(data[end : end + _END.size])
     where, record = f"byte {end}", end - _LOCATOR.size - _END_64.size
     located = end - _LOCATOR.size
@@ -144,7 +144,7 @@ def _in_64_bits(extra: bytes, numbers: Sequence[int], where: str) -> tuple[int, 
 
 
 def extent(data: Source, entry: Entry) -> tuple[int, int]:
-    """Where the bytes of an archive's file begin and end, packed as they are.
+    """Return where the bytes of an archive's file begin and end, packed as they are.
 
     Raises:
         ReadError: they lie outside of the archive.
@@ -160,7 +160,7 @@ def extent(data: Source, entry: Entry) -> tuple[int, int]:
 
 
 def head(data: Source, entry: Entry, length: int) -> bytes:
-    """The first bytes of an archive's file, at most `length`.
+    """Return the first bytes of an archive's file, at most `length`.
 
     Raises:
         ReadError: they lie outside of the archive, or cannot be unpacked.
@@ -169,7 +169,7 @@ def head(data: Source, entry: Entry, length: int) -> bytes:
 
 
 def content(data: Source, entry: Entry) -> bytes:
-    """The bytes of an archive's file.
+    """Return the bytes of an archive's file.
 
     Raises:
         ReadError: they lie outside of the archive, cannot be unpacked, or are not what its checksum says.

@@ -78,7 +78,7 @@ class _Part(NamedTuple):
 
 
 def outermost(path: Path) -> Path:
-    """The file that a path leads to, or into; the path itself where there is none."""
+    """Return the file that a path leads to, or into; the path itself where there is none."""
     return next((place for place in path.parents if os.path.isfile(place)), path)
 
 
@@ -91,32 +91,32 @@ def open_model(path: Path) -> StoredFile:
     outer = outermost(path)
     file = open_stored(outer)
     try:
-        found = dict(_models(file, str(outer)))
+        models = dict(_models(file, str(outer)))
     except ReadError as error:
         raise error.within(str(outer)) from None
     if path != outer:
         name = path.relative_to(outer).as_posix()
-        if name not in found:
-            raise ReadError(printable(f"there is no model {name!r} in {outer}{nearest(name, found)}"))
-        return found[name]()
-    if len(found) > 1:
-        first = printable(str(outer / next(iter(found))))
-        held = printable(", ".join(found))
-        raise ReadError(f"{path} holds {len(found)} models: {held}", hint=f"name one of them: {first}")
-    return next(iter(found.values()))() if found else file
+        if name not in models:
+            raise ReadError(printable(f"there is no model {name!r} in {outer}{nearest(name, models)}"))
+        return models[name]()
+    if len(models) > 1:
+        first = printable(str(outer / next(iter(models))))
+        names = printable(", ".join(models))
+        raise ReadError(f"{path} holds {len(models)} models: {names}", hint=f"name one of them: {first}")
+    return next(iter(models.values()))() if models else file
 
 
 def models_of(path: Path) -> tuple[Path, ...]:
-    """The paths of all models in a bundle; the path itself, where it is none or cannot be read."""
+    """Return the paths of all models in a bundle; the path itself, where it is none or cannot be read."""
     try:
-        found = [path / name for name, _ in _models(open_stored(path), str(path))]
+        paths = [path / name for name, _ in _models(open_stored(path), str(path))]
     except ReadError:
-        found = []
-    return tuple(found) or (path,)
+        paths = []
+    return tuple(paths) or (path,)
 
 
 def name_of(path: Path) -> str:
-    """What the result of a model is called, without an ending: of one in a bundle, after the bundle, too."""
+    """Return the name of a model's result, without an ending. In a bundle, the name begins with that of the bundle."""
     outer = outermost(path)
     inside = path.relative_to(outer).parts if path != outer else ()
     return "_".join([outer.stem, *(Path(part).stem for part in inside)])
@@ -125,7 +125,7 @@ def name_of(path: Path) -> str:
 def _models(
     file: StoredFile, path: str, depth: int = 0, budget: _Budget | None = None
 ) -> Iterator[tuple[str, Callable[[], StoredFile]]]:
-    """The models in a bundle: their paths in it, and how to open them."""
+    """Yield the models in a bundle: their paths in it, and how to open them."""
     budget = _Budget(file.size) if budget is None else budget
     for part in _parts(file, path, budget):
         if part.head[4:8] == TFL3:
@@ -158,12 +158,12 @@ def _of_archive(file: StoredFile, data: FileWindow, entry: archive.Entry, path: 
 
 
 def _sections(file: StoredFile, path: str) -> Iterator[_Part]:
-    """The models in a LITERTLM, called by what they are for: `prefill_decode.tflite`."""
+    """Yield the models in a LITERTLM, called by what they are for: `prefill_decode.tflite`."""
     end = int.from_bytes(file.read(_END_AT, 8), "little") if file.size >= _HEADER else 0
     if not _HEADER < end <= min(file.size, _HEADER + _MOST_HEADER):
         raise ReadError("the header is cut short", where=f"byte {_END_AT}")
     header = read_root(memoryview(file.read(_HEADER, end - _HEADER)), _SCHEMA, "LiteRTLMMetaData", base=_HEADER)
-    taken: dict[str, int] = {}
+    count_of: dict[str, int] = {}
     for section in header.sections.objects if header.sections else ():
         if section.data_type != _TFLITE_MODEL:
             continue
@@ -171,7 +171,7 @@ def _sections(file: StoredFile, path: str) -> Iterator[_Part]:
             raise ReadError("a section lies outside of the file", where=f"byte {_HEADER + section.byte}")
         said = (i.value.value for i in section.items if i.key == "model_type" and i.value and i.value.kind == "Text")
         stem = re.sub(r"\W+", "_", next(said, "").lower().removeprefix("tf_lite_")) or "model"
-        taken[stem] = taken.get(stem, 0) + 1
-        name = f"{stem}.tflite" if taken[stem] == 1 else f"{stem}_{taken[stem]}.tflite"
+        count_of[stem] = count_of.get(stem, 0) + 1
+        name = f"{stem}.tflite" if count_of[stem] == 1 else f"{stem}_{count_of[stem]}.tflite"
         head = file.read(section.begin, min(HEAD, section.end - section.begin))
         yield _Part(name, head, partial(file.part, section.begin, section.end, f"{path}/{name}"))

@@ -55,10 +55,10 @@ Raw = npt.NDArray[np.uint8] | StoredArray
 
 
 def raw(data: Source, start: int, length: int) -> Raw:
-    """Some bytes of a file, which is known to have them."""
+    """Return some bytes of a file, which is known to have them."""
     if isinstance(data, FileWindow):
-        held = data[start : start + length] if length < HELD else None
-        return StoredArray(data.file, start, np.dtype(np.uint8), (length,), held)
+        cached_bytes = data[start : start + length] if length < HELD else None
+        return StoredArray(data.file, start, np.dtype(np.uint8), (length,), cached_bytes)
     return np.frombuffer(data, np.uint8, length, start)
 
 
@@ -72,15 +72,15 @@ class FieldRow(NamedTuple):
 
 
 def rows(text: str) -> tuple[FieldRow, ...]:
-    """The rows of a table from the words that describe it."""
-    found = []
+    """Return the rows of a table from the words that describe it."""
+    field_rows = []
     for slot, word in enumerate(text.split()):
         if word == "_":
             continue
         name, _, kind = word.partition(":")
         kind, _, default = kind.partition("=")
-        found.append(FieldRow(slot, name, kind, _default(kind, default)))
-    return tuple(found)
+        field_rows.append(FieldRow(slot, name, kind, _default(kind, default)))
+    return tuple(field_rows)
 
 
 def _default(kind: str, text: str) -> bool | int | float:
@@ -118,19 +118,19 @@ class Schema:
         self._by_name: dict[str, dict[str, TypedField]] = {}
 
     def typed(self, kind: str) -> tuple[TypedField, ...]:
-        """The fields of a table by slot."""
+        """Return the fields of a table by slot."""
         if kind not in self._typed:
             self._typed[kind] = tuple([TypedField.of(row, self.enums) for row in self.tables[kind]])
         return self._typed[kind]
 
     def by_name(self, kind: str) -> dict[str, TypedField]:
-        """The fields of a table by name."""
+        """Return the fields of a table by name."""
         if kind not in self._by_name:
             self._by_name[kind] = {typed.row.name: typed for typed in self.typed(kind)}
         return self._by_name[kind]
 
     def absent(self, kind: str) -> dict[str, Any]:
-        """The fields of a table in which every one is absent: a new dictionary of the same few values."""
+        """Return the fields of a table in which every one is absent: a new dictionary of the same few values."""
         if kind not in self._absent:
             self._absent[kind] = {row.name: _absent(row, self) for row in self.tables[kind]}
         return self._absent[kind].copy()
@@ -158,7 +158,7 @@ class Table:
 
 
 def empty_table(schema: Schema, kind: str) -> Table:
-    """A table in which every field is absent."""
+    """Return a table in which every field is absent."""
     return Table(kind, 0, schema.absent(kind))
 
 
@@ -223,10 +223,10 @@ class _Reader:
     def root(self, kind: str, identifier: bytes) -> Table:
         if self.size < 8:
             raise ReadError(f"the file has {self.size} bytes, too few for a model", where=f"byte {self.base}")
-        found = bytes(self.data[4:8])
-        if identifier and found != identifier:
+        file_identifier = bytes(self.data[4:8])
+        if identifier and file_identifier != identifier:
             raise ReadError(
-                f"the file is no {identifier.decode()} flatbuffer (its identifier is {found!r})",
+                f"the file is no {identifier.decode()} flatbuffer (its identifier is {file_identifier!r})",
                 where=f"byte {self.base + 4}",
             )
         position = self.number(_U32, 0)
@@ -234,7 +234,7 @@ class _Reader:
         return self.table(kind, position, (), 0)
 
     def number(self, scalar: struct.Struct, position: int) -> Any:
-        """The number at a position that has been checked."""
+        """Return the number at a position that has been checked."""
         return scalar.unpack(self.data[position : position + scalar.size])[0]
 
     def check(self, position: int, length: int, path: FieldPath) -> None:
@@ -254,7 +254,7 @@ class _Reader:
             raise self.error("describes more than the file holds: its parts overlap", path, byte)
 
     def again(self, kind: str, position: int, path: FieldPath) -> Any:
-        """What was decoded here before, at the price that it had then; None if it is new."""
+        """Return the object that was decoded here before, and spend its price again; None if it is new."""
         decoded, price = self.done.get((kind, position), (None, 0))
         self.spend(price, path, position)
         return decoded

@@ -66,7 +66,7 @@ def _member(schema: Schema, row: FieldRow, member: Table) -> int:
 
 
 def _as_read(typed: TypedField, value: Any, kind: str) -> Any:
-    """The value as the reader would give it: numbers rounded to those of the file."""
+    """Return the value as the reader would give it: numbers rounded to those of the file."""
     row, element = typed.row, typed.element
     if element == "uint8":
         return _bytes(value, ((), f"{kind}.{row.name}"))
@@ -153,7 +153,7 @@ def _pieces(content: Bytes) -> Iterator[bytes | memoryview]:
 
 
 def next_multiple(position: int, alignment: int) -> int:
-    """The next multiple of the alignment."""
+    """Return the next multiple of the alignment."""
     return -(-position // alignment) * alignment
 
 
@@ -224,7 +224,7 @@ class _Encoder:
         return position
 
     def vtable(self, vtable: bytes) -> int:
-        """The position of an equal vtable, written now if there was none."""
+        """Return the position of an equal vtable, written now if there was none."""
         if vtable not in self.vtables:
             self.pad(2)
             self.vtables[vtable] = len(self.out)
@@ -232,7 +232,7 @@ class _Encoder:
         return self.vtables[vtable]
 
     def fields(self, table: Table, path: FieldPath) -> tuple[dict[int, bytes], list[tuple[TypedField, Any]]]:
-        """The fields that are present: by slot what the table holds itself, and what it refers to."""
+        """Return the fields that are present: by slot what the table holds itself, and what it refers to."""
         kind, values = table.kind, table.fields
         if kind not in self.schema.tables:
             raise WriteError(f"{in_words(path)} is of a kind that the schema does not have: {kind}")
@@ -253,7 +253,7 @@ class _Encoder:
         return inline, references
 
     def packed_defaults(self, kind: str) -> tuple[bytes | None, ...]:
-        """The bytes of each field's default; None for a field that is no scalar."""
+        """Return the bytes of each field's default; None for a field that is no scalar."""
         if kind not in self.defaults:
             known = self.schema.typed(kind)
             self.defaults[kind] = tuple(scalar.pack(row.default) if scalar else None for row, scalar, _ in known)
@@ -308,7 +308,7 @@ class _Encoder:
 
 
 def _table(value: Any, kind: str, schema: Schema, path: FieldPath) -> Table:
-    """The value, which must be a table of that kind, or a member of that union."""
+    """Return the value, which must be a table of that kind, or a member of that union."""
     if not isinstance(value, Table) or value.kind not in schema.unions.get(kind, (kind,)):
         raise WriteError(f"{in_words(path)} is no {kind}: {getattr(value, 'kind', value)}")
     return value
@@ -320,7 +320,7 @@ def _size(value: Any) -> int:
 
 
 def _packed(scalar: struct.Struct, value: Any, path: FieldPath) -> bytes:
-    """The number of a field as it is in the file."""
+    """Return the number of a field as it is in the file."""
     try:
         return scalar.pack(value)
     except (struct.error, OverflowError, TypeError):
@@ -328,7 +328,7 @@ def _packed(scalar: struct.Struct, value: Any, path: FieldPath) -> bytes:
 
 
 def _bytes(value: Any, path: FieldPath) -> Bytes:
-    """A vector of bytes; what is streamed stays as it is."""
+    """Return a vector of bytes; what is streamed stays as it is."""
     if hasattr(value, "chunks"):
         content: Content = value
         return content
@@ -336,7 +336,7 @@ def _bytes(value: Any, path: FieldPath) -> Bytes:
 
 
 def _numbers(element: str, items: Any, path: FieldPath) -> npt.NDArray[Any]:
-    """The numbers as they are in the file, if all of them fit."""
+    """Return the numbers as they are in the file, if all of them fit."""
     dtype = DTYPES[element]
     if isinstance(items, np.ndarray) and items.dtype == dtype:
         return np.ascontiguousarray(items).reshape(-1)

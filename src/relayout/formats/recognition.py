@@ -94,7 +94,7 @@ FOREIGN = (  # the first that fits holds
 
 
 def foreign(head: bytes) -> Foreign | None:
-    """What else than a model a file is, if its first bytes tell."""
+    """Return the kind of a file that is no model here, if its first bytes tell; else None."""
     text = head[:HEAD].decode("latin-1")
     return next((kind for kind in FOREIGN if re.match(kind.begins, text, re.DOTALL)), None)
 
@@ -107,21 +107,21 @@ def refuse_foreign(path: Path) -> None:
     """
     file = open_model(path)
     head = file.read(0, min(HEAD, file.size))
-    found = foreign(head)
-    if found is not None and found.advice in (EXPORT, IN_PYTHON):
+    kind = foreign(head)
+    if kind is not None and kind.advice in (EXPORT, IN_PYTHON):
         raise not_a("an ONNX model", head, "").within(str(path))
 
 
-def not_a(wanted: str, head: bytes, detail: str, where: str = "") -> ReadError:
+def not_a(expected_format: str, head: bytes, detail: str, where: str = "") -> ReadError:
     """The error that a file is no model of the wanted format: what it is instead, or else what is wrong, and where."""
-    found = foreign(head)
-    if found is None:
-        return ReadError(f"not {wanted}, or a damaged one: {detail}", where=where)
-    return ReadError(f"not {wanted} but {found.what}", hint=found.advice)
+    kind = foreign(head)
+    if kind is None:
+        return ReadError(f"not {expected_format}, or a damaged one: {detail}", where=where)
+    return ReadError(f"not {expected_format} but {kind.what}", hint=kind.advice)
 
 
 def is_tflite(path: str | Path) -> bool:
-    """Whether a file is a `.tflite`, or a path leads to one in a bundle.
+    """Tell whether a file is a `.tflite`, or a path leads to one in a bundle.
 
     Raises:
         ReadError: there is no such file, it is empty, its name says that it is a `.tflite` and it is none, or it is a

@@ -38,7 +38,7 @@ class Content(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """How many bytes all chunks have together."""
+        """The number of bytes that all chunks have together."""
 
     def chunks(self) -> Iterator[bytes | memoryview]:
         """Yield the bytes in order, anew at every call."""
@@ -83,8 +83,8 @@ def _nearest_file(path: Path) -> str:
     except (OSError, ValueError):
         return ""
     alike = [name for name in names if SequenceMatcher(None, path.stem, Path(name).stem).ratio() > 0.6]
-    found = get_close_matches(path.name, alike, n=1, cutoff=0.8)
-    return f"did you mean {os.fspath(path.parent / found[0])}?" if found else ""
+    nearest_names = get_close_matches(path.name, alike, n=1, cutoff=0.8)
+    return f"did you mean {os.fspath(path.parent / nearest_names[0])}?" if nearest_names else ""
 
 
 class StoredFile:
@@ -111,7 +111,7 @@ class StoredFile:
         weakref.finalize(self, os.close, descriptor)
 
     def part(self, begin: int, end: int, name: str) -> StoredFile:
-        """A file inside of this one, from one byte to another."""
+        """Return a file inside of this one, from one byte to another."""
         return StoredFile(os.dup(self.descriptor), name, self.start + begin, end - begin, self.written)
 
     def read(self, offset: int, length: int) -> bytes:
@@ -150,7 +150,7 @@ class FileWindow:
 
     def __init__(self, file: StoredFile) -> None:
         self.file = file
-        self._held: dict[int, bytes] = {}
+        self._pieces: dict[int, bytes] = {}
         self._last, self._end, self._piece = 0, 0, b""
 
     def __len__(self) -> int:
@@ -176,19 +176,19 @@ class FileWindow:
 
     def _at(self, number: int) -> bytes:
         if number != self._last or not self._piece:
-            piece = self._held.pop(number, None)
+            piece = self._pieces.pop(number, None)
             if piece is None:
-                if len(self._held) == PIECES:
-                    del self._held[next(iter(self._held))]
+                if len(self._pieces) == PIECES:
+                    del self._pieces[next(iter(self._pieces))]
                 start = number * PIECE
                 piece = self.file.read(start, min(PIECE, self.file.size - start))
-            self._held[number] = self._piece = piece
+            self._pieces[number] = self._piece = piece
             self._last, self._end = number, number * PIECE + len(piece)
         return self._piece
 
 
 def content_of(file: StoredFile, most: int) -> memoryview | FileWindow:
-    """The bytes of a file: in memory, read once, up to `most`; of a larger file those that are looked at.
+    """Return the bytes of a file: in memory, read once, up to `most`; of a larger file those that are looked at.
 
     Nothing is mapped: a page of a mapping whose file is cut short meanwhile ends the process (`SIGBUS`).
 
@@ -214,21 +214,21 @@ class StoredArray:
         offset: int,  # where it begins there
         dtype: np.dtype[Any],  # of its elements
         shape: tuple[int, ...],  # its shape; the caller has checked that the file has its bytes
-        held: bytes | None = None,  # its bytes, where they have been read already
+        cached_bytes: bytes | None = None,  # its bytes, where they have been read already
     ) -> None:
         self.file, self.offset, self.dtype, self.shape = file, offset, dtype.newbyteorder("<"), shape
-        self.held = held
+        self.cached_bytes = cached_bytes
         self.size = math.prod(shape)
         self.nbytes = dtype.itemsize * self.size
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """The elements, which nobody may change.
+        """Return the elements, which nobody may change.
 
         Raises:
             ReadError: the file has been written to since it was opened, or has become shorter.
         """
-        if self.held is not None:
-            buffer = np.frombuffer(self.held, np.uint8)
+        if self.cached_bytes is not None:
+            buffer = np.frombuffer(self.cached_bytes, np.uint8)
         else:
             buffer = np.empty(self.nbytes, np.uint8)
             self.file.read_into(self.offset, buffer.data)
@@ -240,13 +240,13 @@ class StoredArray:
         return f"StoredArray({self.file.name!r}, {self.offset}, {self.dtype}, {self.shape})"
 
     def cast(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> StoredArray:
-        """The same bytes as elements of another type."""
-        return StoredArray(self.file, self.offset, dtype, shape, self.held)
+        """Return an array of the same bytes, as elements of another type."""
+        return StoredArray(self.file, self.offset, dtype, shape, self.cached_bytes)
 
     def chunks(self) -> Iterator[bytes]:
-        """The bytes, a piece at a time."""
-        if self.held is not None:
-            yield self.held
+        """Yield the bytes, a piece at a time."""
+        if self.cached_bytes is not None:
+            yield self.cached_bytes
             return
         for start in range(0, self.nbytes, CHUNK):
             yield self.file.read(self.offset + start, min(CHUNK, self.nbytes - start))
@@ -262,7 +262,7 @@ def stored_tensor(
 def tensor_of(
     data: NDArray[np.uint8] | StoredArray, dtype: ir.DataType, shape: tuple[int, ...], name: str | None = None
 ) -> ir.TensorProtocol:
-    """The tensor whose raw data, little-endian, these bytes are: a view of them, or read when it is wanted."""
+    """Return the tensor whose raw data, little-endian, these bytes are: a view of them, or read when it is wanted."""
     if dtype.bitwidth < 8:
         return ir.PackedTensor(data, dtype, shape=shape, name=name)
     kind = dtype.numpy().newbyteorder("<")

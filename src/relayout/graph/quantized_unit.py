@@ -202,14 +202,14 @@ def _quantized(value: ir.Value, members: set[ir.Node]) -> list[Quantization] | N
 
 
 def _operator_before(value: ir.Value | None) -> ir.Node | None:
-    """The operator that gives a value, before an epilogue and views."""
+    """Return the operator that gives a value, before an epilogue and views."""
     for _ in range(MOST_STEPS):
         node = None if value is None else value.producer()
         if node is None or not (_is_view(node) or _is_epilogue(node)):
             return node
         before = node.inputs[0]
-        maker = None if before is None else before.producer()
-        if maker is None or _is(maker, DEQUANTIZE):
+        producer = None if before is None else before.producer()
+        if producer is None or _is(producer, DEQUANTIZE):
             return node  # a view or an activation that is a unit of its own
         value = before
     return None

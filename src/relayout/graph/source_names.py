@@ -61,7 +61,7 @@ def is_made(value: ir.Value) -> bool:
 
 
 def known_as(value: ir.Value) -> str:
-    """The name by which a user knows a value."""
+    """Return the name by which a user knows a value."""
     return value.metadata_props.get(STANDS_FOR) or value.name or ""
 
 

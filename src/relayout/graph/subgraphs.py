@@ -15,12 +15,12 @@ def all_nodes(graph: ir.Graph | ir.Function) -> Iterator[ir.Node]:
         yield node
         for attribute in node.attributes.data.values():
             if attribute.type is GRAPH or attribute.type is GRAPHS:
-                for body in _held(attribute):
+                for body in _graphs_of(attribute):
                     yield from all_nodes(body)
 
 
 def all_graphs(graph: ir.Graph) -> Iterator[ir.Graph]:
-    """A graph, and the graphs in its nodes, at any depth, each before those inside."""
+    """Yield a graph, and the graphs in its nodes, at any depth, each before those inside."""
     yield graph
     for node in graph:
         for body in bodies(node) if node.attributes.data else ():
@@ -36,17 +36,17 @@ def graph_values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def bodies(node: ir.Node) -> list[ir.Graph]:
-    """The graphs in a node's attributes, in order."""
+    """Return the graphs in a node's attributes, in order."""
     graph_attributes = [each for each in node.attributes.data.values() if each.type is GRAPH or each.type is GRAPHS]
-    return [body for attribute in graph_attributes for body in _held(attribute)]
+    return [body for attribute in graph_attributes for body in _graphs_of(attribute)]
 
 
-def _held(attribute: ir.Attr) -> Sequence[ir.Graph]:
+def _graphs_of(attribute: ir.Attr) -> Sequence[ir.Graph]:
     return [attribute.as_graph()] if attribute.type is GRAPH else attribute.as_graphs()
 
 
 def nested(node: ir.Node) -> Iterator[ir.Node]:
-    """All nodes inside a node's subgraphs, at any depth."""
+    """Yield all nodes inside a node's subgraphs, at any depth."""
     for graph in bodies(node):
         yield from all_nodes(graph)
 

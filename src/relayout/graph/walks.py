@@ -12,14 +12,14 @@ T = TypeVar("T", bound=Hashable)
 
 def reached(starts: Iterable[T], ahead: Callable[[T], Iterable[T]]) -> dict[T, None]:
     """Return what can be reached from some things, these among it, each once."""
-    found: dict[T, None] = {}
+    seen: dict[T, None] = {}
     waiting = list(starts)
     while waiting:
         each = waiting.pop()
-        if each not in found:
-            found[each] = None
+        if each not in seen:
+            seen[each] = None
             waiting += ahead(each)
-    return found
+    return seen
 
 
 def producers(values: Iterable[ir.Value | None]) -> Iterator[ir.Node]:

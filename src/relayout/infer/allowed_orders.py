@@ -11,7 +11,7 @@ from relayout.rules import Letters
 
 
 def identity(site: Site) -> Label:
-    """The label under which the site runs as in the source graph."""
+    """Return the label under which the site runs as in the source graph."""
     return Label(tuple(range(len(site.factors))), 0 if site.signature.variants else -1)
 
 
@@ -40,7 +40,7 @@ def repaired(site: Site, order: Sequence[int], *, late: bool = False) -> tuple[i
 
 
 def _exchanged(site: Site, order: Sequence[int]) -> tuple[int, ...] | None:
-    """The nearest order with the operands of a product exchanged; None where the other way is nearer."""
+    """Return the nearest order with the operands of a product exchanged; None where the other way is nearer."""
     tail, exchanged = site.signature.tail, site.signature.exchanged
     letters = [letter for letter, _ in site.factors]
     by_letter = {letter: [factor for factor in order if letters[factor] == letter] for letter in tail}

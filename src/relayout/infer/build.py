@@ -63,7 +63,7 @@ def ports_of(
     output: bool,  # whether the node or the body gives them
     body: int = -1,  # the number of the body; -1 for the node itself
 ) -> list[Port]:
-    """The ports of what a node, or a body of one, reads or gives."""
+    """Return the ports of what a node, or a body of one, reads or gives."""
     ports = []
     for slot, view in enumerate(views):
         letters = letters_by_slot[slot] if slot < len(letters_by_slot) else None
@@ -74,7 +74,7 @@ def ports_of(
 
 
 def carried_values(ports: Sequence[Port]) -> list[list[Port]]:
-    """The ends of each value that is carried across a border: those that share a letter, or have none."""
+    """Return the ends of each value that is carried across a border: those that share a letter, or have none."""
     values: dict[str, list[Port]] = {}
     for port in (port for port in ports if not port.pinned):
         known = next((values[letter] for letter in port.letters or ("",) if letter in values), [])
@@ -137,7 +137,7 @@ def barrier_signature(fact: Permuted | Regrouped, view: View) -> Signature | Non
 
 
 def _reshape(placement: Placement) -> Changes:
-    """A Reshape to the stored shape of its output, whatever operator it was."""
+    """Return a Reshape to the stored shape of its output, whatever operator it was."""
     extents = placement.extents(output=True)
     shape = [extent.number if extent.is_static else -1 for extent in extents]
     removed = dict.fromkeys(("axis", "axes", "allowzero"))
@@ -199,7 +199,7 @@ def build(
     exchange: bool = False,  # whether a product of two matrices may run with its operands exchanged
     at: Mapping[str, int] | None = None,  # dynamic dimension -> the extent that it counts with; any other counts as 1
 ) -> Sites:
-    """The sites of a model's main graph.
+    """Return the sites of a model's main graph.
 
     Raises:
         LayoutError: a pinned tensor does not exist, is constant, or does not fit its layout.
@@ -368,7 +368,7 @@ class _Builder:
             signature = Signature((None,) * len(inputs), (None,) * len(node.outputs))
             self._computed(node, signature, inputs, implicit, why_barrier(operator))
             return
-        if fact.with_maker and (again := self.requantized.view_of(node, inputs[0])):
+        if fact.with_producer and (again := self.requantized.view_of(node, inputs[0])):
             self.values.name(node.outputs[0], again)
             self.sites.requantizing.append(node)
             self._pin_inside(node.outputs[0])

@@ -88,7 +88,7 @@ class _Search:
         self.remaining = most
 
     def run(self) -> list[list[Label]]:
-        """The labels of each site that follows no other, in the order of the sites."""
+        """Return the labels of each site that follows no other, in the order of the sites."""
         for searched in self.searched_sites:
             for label in seeds(searched.site):
                 self.add(searched, label)
@@ -158,14 +158,14 @@ def _storing(searched: _SearchedSite, position: int, number: int) -> Sequence[La
 
 
 def _partial(site: Site) -> tuple[int, ...]:
-    """The operands that have not all axes that move in some operand."""
+    """Return the operands that have not all axes that move in some operand."""
     letters = {site.factors[factor][0] for factor in site.pattern.of(_moving_factors, None, site)}
     places = ((place, port) for place, port in enumerate(site.ports) if not port.pinned)
     return tuple(place for place, port in places if not letters <= {site.factors[f][0] for f in port.factors})
 
 
 def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], list[Label] | None]:
-    """The site's factors as that order of an operand holds them; the labels, if they follow from that alone."""
+    """Return the site's factors as that order of an operand holds them; the labels, if they follow from that alone."""
     port = site.ports[position]
     order = port.view.root.space.orders[number]
     owner = {leaf: factor for factor, leaves in port.factors.items() for leaf in leaves}
@@ -178,7 +178,7 @@ def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], lis
 
 
 def _bases(searched: _SearchedSite, axes: frozenset[str]) -> Sequence[Order]:
-    """The orders that a site has so far, one of those in which all other axes lie alike."""
+    """Return the orders that a site has so far, one of those in which all other axes lie alike."""
     seen, alike = searched.bases.get(axes, (0, {}))
     new = islice(searched.labels.values(), seen, None)
     letters = [letter for letter, _ in searched.site.factors]
@@ -199,7 +199,7 @@ def _moving_factors(site: Site) -> frozenset[int]:
 
 
 def _extended(site: Site, factors: Sequence[int], bases: Sequence[Order]) -> list[Label]:
-    """The labels that hold `factors` in that order, and the other axes as one of `bases` does."""
+    """Return the labels that hold `factors` in that order, and the other axes as one of `bases` does."""
     distinct_factors = list(dict.fromkeys(factors))
     if site.signature.variants:
         letters = [letter for letter, _ in groupby(site.factors[factor][0] for factor in distinct_factors)]
@@ -241,7 +241,7 @@ def placement(site: Site, label: Label) -> Placement:
 
 
 def candidates(sites: Sites, follow: Aggregation | None = None) -> Candidates:
-    """The labels of every site."""
+    """Return the labels of every site."""
     follow = follow or Aggregation.of_none(sites.roots)
     most = max(MOST, EACH * len(sites.sites))
     search = _Search(sites, follow, most)
@@ -255,7 +255,7 @@ def candidates(sites: Sites, follow: Aggregation | None = None) -> Candidates:
 
 
 def passing_on(site: Site, number: int) -> Label:
-    """The label of a site that follows another: what it gives, and what it reads, is in that order."""
+    """Return the label of a site that follows another: what it gives, and what it reads, is in that order."""
     return site.pattern.of(_passing_on, number, site, number)
 
 
@@ -266,7 +266,7 @@ def _passing_on(site: Site, number: int) -> Label:
 
 
 def seeds(site: Site) -> list[Label]:
-    """The labels that a site demands by itself: its variants, or its own order where axes must lie last.
+    """Return the labels that a site demands by itself: its variants, or its own order where axes must lie last.
 
     Where orders have prices, each axis may be wanted last.
     """

@@ -42,11 +42,11 @@ class Weights(NamedTuple):
     per_transpose: int
 
     def of(self, size: int) -> int:
-        """The price of one Transpose of `size` bytes."""
+        """Return the price of one Transpose of `size` bytes."""
         return size * self.per_byte + self.per_transpose
 
     def bytes_in(self, cost: int) -> int:
-        """The bytes in a cost: all else together weighs less than one of them."""
+        """Return the bytes in a cost: all else together weighs less than one of them."""
         return cost // self.per_byte
 
 
@@ -70,7 +70,7 @@ class Formulation(NamedTuple):
     most_axes: int = 0  # axes that one Transpose moves at most, where more Transposes have a price; 0: each move is one
 
     def stands(self, root: Root) -> Root:
-        """The value that stands for another in the problem."""
+        """Return the value that stands for another in the problem."""
         return self.sites.roots[self.follow.stands[root.index]]
 
     @property
@@ -85,7 +85,7 @@ class Formulation(NamedTuple):
         return self.problem.values[: len(self.roots)]
 
     def moved_bytes(self, choice: Sequence[int]) -> int:
-        """The bytes that a choice transposes."""
+        """Return the bytes that a choice transposes."""
         return sum(
             self.moved_by(index, value.producer.orders[choice[value.producer.node]], order)
             for index, value in enumerate(self.values)
@@ -131,7 +131,7 @@ def _bits(value: ir.Value) -> int:
 
 # Complexity: a list of what the problem is made of, each once, in the order in which one needs the other.
 def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Candidates | None = None) -> Formulation:
-    """The problem of a graph.
+    """Return the problem of a graph.
 
     Args:
         sites: the graph.
@@ -199,7 +199,7 @@ def formulate(sites: Sites, *, dims: Mapping[str, int] | None = None, among: Can
 
 
 def _parts(sites: Sites, follow: Aggregation, stored: "Sequence[Stored]", dims: Mapping[str, int]) -> list[Part]:
-    """The values that may have to be transposed: computed, read, and in several orders under some labels.
+    """Return the values that may have to be transposed: computed, read, and in several orders under some labels.
 
     Orders that differ in axes of one element are one.
     """
@@ -241,7 +241,7 @@ def _further_moves(
     most: int,  # axes that one Transpose moves at most; 0: any number
     price: int,  # of moving it once
 ) -> Iterator[Value]:
-    """A value again, once for each Transpose beyond the first that some pair of its orders takes."""
+    """Yield a value again, once for each Transpose beyond the first that some pair of its orders takes."""
     root, (producer, *readers), orders = part
     if not _moves(part[1], orders, most):
         return
@@ -261,7 +261,7 @@ def _part_runs(root: Root, orders: Sequence[Order]) -> bool:
 
 
 def _innermost(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -> Value:
-    """A value again, in orders that differ only in the runs that lie together: what it costs to part these."""
+    """Return a value again, in orders that differ only in the runs that lie together: what it costs to part these."""
     number: dict[Order, int] = {}
     runs = [number.setdefault(_run(root, order), len(number)) for order in orders]
     ends = [ValueEnd(port.node, tuple([runs[order] for order in port.orders])) for port in ports]
@@ -270,7 +270,7 @@ def _innermost(root: Root, ports: Sequence[ValueEnd], orders: Sequence[Order]) -
 
 
 def _run(root: Root, order: Order) -> Order:
-    """The factor that is innermost in an order; the whole order where that is too short for a run."""
+    """Return the factor that is innermost in an order; the whole order where that is too short for a run."""
     return order[-1:] if is_run([root.extents[order[-1]]]) else order
 
 
@@ -281,7 +281,7 @@ def with_source(sites: Sites, formulation: Formulation) -> Candidates:
 
 
 def _ends(sites: Sites, follow: Aggregation) -> Iterator[tuple[tuple[int, Port] | None, list[tuple[int, Port]]]]:
-    """The producer and the readers of every root; those of all that it stands for."""
+    """Return the producer and the readers of every root; those of all that it stands for."""
     producers: list[tuple[int, Port] | None] = [None] * len(sites.roots)
     readers: list[list[tuple[int, Port]]] = [[] for _ in sites.roots]
     for index, site in enumerate(sites.sites):
@@ -302,7 +302,7 @@ Stored = Sequence[tuple[int, ...]]  # label of a site -> the number of the store
 def _dense(
     index: int, port: Port, stored: Stored, dense: dict[int, int], alike: Callable[[int], int] | None
 ) -> ValueEnd:
-    """An operand of the problem; of the orders of its value only those count that some end may have."""
+    """Return an operand of the problem; of the orders of its value only those count that some end may have."""
     numbers = [operands[port.position] for operands in stored]
     if alike is not None:
         numbers = list(map(alike, numbers))

@@ -36,7 +36,7 @@ class _Has(NamedTuple):
         return _Has(plan.size, (plan.scattered, len(plan.crossings)))
 
     def over(self, most: "_Has") -> int | None:
-        """The first of its uses that is more than there may be; None where none is."""
+        """Return the first of its uses that is more than there may be; None where none is."""
         return next((each for each, limit in enumerate(most.uses) if self.uses[each] > limit), None)
 
     def is_within(self, most: "_Has") -> bool:
@@ -49,7 +49,7 @@ class _Has(NamedTuple):
 
 
 def no_worse_plan(sites: Sites, fewest: Plan, *, time_limit: float | None = None) -> Plan:
-    """The plan with the fewest bytes that is in no way worse than the source.
+    """Return the plan with the fewest bytes that is in no way worse than the source.
 
     `sites.per_transpose` and `sites.per_scattered` are what its Transposes and single elements cost. Where the source's
     own choice cannot be had, and nothing else is within it, this is `fewest`.

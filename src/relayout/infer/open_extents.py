@@ -45,7 +45,7 @@ class ValueExtents:
         self._claimed: dict[str, int] = {}
 
     def of(self, value: ir.Value) -> tuple[Dim, ...] | None:
-        """The extents of a value; None where its rank is not known."""
+        """Return the extents of a value; None where its rank is not known."""
         static_dims = self._static.get(value)
         if static_dims is not None:
             return static_dims
@@ -85,7 +85,7 @@ class ValueExtents:
         return str(expression) if Extent.of(str(expression)) == expression else name
 
     def _in_quotients(self, dim: str) -> Dim:
-        """A dynamic extent, with the quotients of the divided ones in it."""
+        """Return a dynamic extent, with the quotients of the divided ones in it."""
         whole = Extent.of(dim)
         rewritten = Extent(whole.number)
         for symbol in whole.symbols:
@@ -102,7 +102,7 @@ class ValueExtents:
         return str(rewritten)
 
     def symbol(self) -> str:
-        """A name for a dimension that has none."""
+        """Return a name for a dimension that has none."""
         self._unknown += 1
         return f"?{self._unknown}"
 

@@ -22,14 +22,14 @@ class Piece:
         self.linked: list[Piece] = [self]
 
     def leaves(self) -> list[Piece]:
-        """The factors of this piece, major to minor."""
+        """Return the factors of this piece, major to minor."""
         if self.children is None:
             return [self]
         return [leaf for child in self.children for leaf in child.leaves()]
 
 
 def leaves(pieces: Iterable[Piece]) -> list[Piece]:
-    """The factors of a sequence of pieces, size-1 factors left out."""
+    """Return the factors of a sequence of pieces, size-1 factors left out."""
     factors: list[Piece] = []
     for piece in pieces:
         if piece.children is not None:

@@ -112,7 +112,7 @@ def _written(plan: Plan, options: Mapping[str, Any], names: Sequence[str | None]
 
 
 def options_of(data: Any) -> dict[str, Any]:
-    """The options in a plan file.
+    """Return the options in a plan file.
 
     Raises:
         ReadError: it is not a plan file, or has a key that none has.
@@ -198,7 +198,7 @@ def _misstated(data: Mapping[str, Any], checked: Checked, formulation: Formulati
 
 
 def _figure(stated: Any) -> str:
-    """A figure for people; of a list, how long it is."""
+    """Return a figure for people; of a list, how long it is."""
     if stated is None:
         return "nothing"
     if isinstance(stated, list) and not (stated and all(isinstance(item, list) for item in stated)):
@@ -252,7 +252,7 @@ def _read_leaf(data: list[Any]) -> Leaf:
 
 
 def _whole(data: Any) -> int:
-    """An integer of a plan; TypeError if it is none, as numbers with a point and texts are."""
+    """Return an integer of a plan; TypeError if it is none, as numbers with a point and texts are."""
     if type(data) is not int:
         raise TypeError(f"{str(data)[:80]!r} is not an integer")
     return data

@@ -77,7 +77,7 @@ class Plan:
 
 
 def plan(sites: Sites, *, time_limit: float | None = None, among: Candidates | None = None) -> Plan:
-    """The plan with the fewest transposed bytes, then the fewest Transposes, then the closest to the source that
+    """Return the plan with the fewest transposed bytes, then the fewest Transposes, then the closest to the source that
     moves few innermost axes. Where Transposes cost something by themselves, bytes and that cost count together.
 
     Args:
@@ -97,7 +97,7 @@ def plan(sites: Sites, *, time_limit: float | None = None, among: Candidates | N
 
 
 def plan_of(formulation: Formulation, solution: Solution) -> Plan:
-    """A choice as a plan."""
+    """Return a choice as a plan."""
     sites = formulation.sites
     labels = _labels(formulation, solution.choice)
     crossings = tuple(_crossings(formulation, solution.choice, labels))
@@ -115,7 +115,7 @@ def plan_of(formulation: Formulation, solution: Solution) -> Plan:
 
 
 def _labels(formulation: Formulation, choice: Sequence[int]) -> list[Label]:
-    """The label of every site, also of those that follow others."""
+    """Return the label of every site, also of those that follow others."""
     sites, leads = formulation.sites.sites, formulation.follow.leads
     label_by_site = [
         labels[choice_of_site] if labels else None
@@ -224,7 +224,7 @@ def what_if(
 
 
 def _without(formulation: Formulation, node: int) -> Problem:
-    """The problem in which a site reads anything and gives any order, each of its outputs by itself."""
+    """Return the problem in which a site reads anything and gives any order, each of its outputs by itself."""
     costs = list(formulation.problem.costs)
     values = []
     for value, orders in zip(formulation.values, formulation.orders, strict=True):

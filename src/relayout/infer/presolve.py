@@ -67,7 +67,7 @@ class Aggregation:
 
 
 def following(sites: Sequence[Site], roots: Sequence[Root]) -> Aggregation:
-    """The followers of a graph; none where it is not large."""
+    """Return the followers of a graph; none where it is not large."""
     aggregation = Aggregation.of_none(roots)
     if len(sites) > LARGE:
         _look(aggregation, sites)
@@ -117,7 +117,7 @@ def result(site: Site) -> Port:
 
 
 def _through(site: Site, operands: frozenset[int]) -> tuple[int, int] | None:
-    """The value that a site reads and the one that it gives, if it may follow: alike, and all else is constant.
+    """Return the value that a site reads and the one that it gives, if it may follow: alike, and all else is constant.
 
     The factors of `operands` are the result's.
     """

@@ -49,14 +49,14 @@ class Memory:
     """Remembers what follows from what it describes and from nothing else; found when it is first asked for."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[object, object], Any] = {}
+        self._answers: dict[tuple[object, object], Any] = {}
 
     def of(self, find: Callable[[*Given], T], described: object, *arguments: *Given) -> T:
         """Return what `find` answers to `arguments`; it is asked once for all that are described alike."""
         key = find, described
-        answer: T | None = self._found.get(key)
+        answer: T | None = self._answers.get(key)
         if answer is None:
-            answer = self._found[key] = find(*arguments)
+            answer = self._answers[key] = find(*arguments)
         return answer
 
 
@@ -71,7 +71,7 @@ class Orders:
         return self._orders[number]
 
     def number(self, order: Order) -> int:
-        """The number of an order: equal orders have one, and it is quick to compare."""
+        """Return the number of an order: equal orders have one, and it is quick to compare."""
         number = self._numbers.get(order)
         if number is None:
             number = self._numbers[order] = len(self._orders)
@@ -93,7 +93,7 @@ class Space(Memory):
         self._shapes: dict[Form, tuple[Extent, ...]] = {}
 
     def shape(self, form: Form) -> tuple[Extent, ...]:
-        """The shape of a value under `form`."""
+        """Return the shape of a value under `form`."""
         shape = self._shapes.get(form)
         if shape is None:
             shape = self._shapes[form] = tuple(product(self.extents[index] for index in dim) for dim in form)
@@ -135,7 +135,7 @@ class Root:
         return any(extent.number == 0 for extent in extents) and all(extent.is_static for extent in extents)
 
     def shape(self, form: Form) -> tuple[Extent, ...]:
-        """The shape of this value under `form`."""
+        """Return the shape of this value under `form`."""
         return self.space.shape(form)
 
 
@@ -174,7 +174,7 @@ class View:
 
 @lru_cache(4096)
 def order_of(form: Form) -> Order:
-    """The stored order of a form."""
+    """Return the stored order of a form."""
     return tuple([index for dim in form for index in dim])
 
 
@@ -207,11 +207,11 @@ class Port:
         return axes_of(self.letters)
 
     def dims(self, letter: str) -> tuple[int, ...]:
-        """The dimensions that hold `letter`."""
+        """Return the dimensions that hold `letter`."""
         return self.axes.get(letter, ())
 
     def pieces(self, letter: str) -> list[Piece]:
-        """The pieces of all dimensions that hold `letter`."""
+        """Return the pieces of all dimensions that hold `letter`."""
         return [piece for axis in self.dims(letter) for piece in self.view.dims[axis]]
 
 
@@ -272,7 +272,7 @@ class Site:
         return max((port.view.root.runs for port in self.ports if port.output), default=1)
 
     def free_ports(self) -> list[Port]:
-        """The ports that the signature describes."""
+        """Return the ports that the signature describes."""
         return [port for port in self.ports if not port.pinned]
 
 
@@ -357,7 +357,7 @@ def _pattern(site: Site) -> Pattern:
 
 
 def _cut(site: Site, port: Port, letter: str, indices: list[int]) -> tuple[list[int], list[int]]:
-    """The factors of a whole axis in one operand: those that stay together, and those inside of its grain."""
+    """Return the factors of a whole axis in one operand: those that stay together, and those inside of its grain."""
     size, first = site.grain.get(letter, 1), len(indices)
     while size > 1:
         first -= 1

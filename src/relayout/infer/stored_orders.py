@@ -53,7 +53,7 @@ class Pins:
         return bool(self._perms)
 
     def perm(self, value: ir.Value) -> tuple[int, ...] | None:
-        """The perm from the source's order of a value to the one that is asked for, if one is."""
+        """Return the perm from the source's order of a value to the one that is asked for, if one is."""
         return next((self._perms[name] for name in _names(value) if name in self._perms), None) if self._perms else None
 
 
@@ -66,7 +66,7 @@ StoredDim = tuple[str, tuple[int, ...]]
 
 
 def placed(site: Site, label: Label, port: Port) -> Placed:
-    """The stored dimensions of one operand under a label."""
+    """Return the stored dimensions of one operand under a label."""
     known = site.pattern.placed.get((label, port.position))
     if known is None:
         known = site.pattern.placed[label, port.position] = _placed(site, label, port)
@@ -74,13 +74,13 @@ def placed(site: Site, label: Label, port: Port) -> Placed:
 
 
 def variant_of(site: Site, label: Label) -> Variant | None:
-    """The variant that decides where a site's axes lie under a label; None where they lie as the label says."""
+    """Return the variant that decides where a site's axes lie under a label; None where they lie as the label says."""
     variant = site.signature.variants[label.variant] if label.variant >= 0 else None
     return None if variant is None or variant.free else variant
 
 
 def orders(site: Site, label: Label) -> tuple[Order, ...]:
-    """The stored order of every operand under a label."""
+    """Return the stored order of every operand under a label."""
     return site.pattern.of(_orders, label, site, label)
 
 
@@ -89,7 +89,7 @@ def _orders(site: Site, label: Label) -> tuple[Order, ...]:
 
 
 def stored_order_numbers(site: Site, label: Label) -> tuple[int, ...]:
-    """The number of the stored order of every operand under a label, in its value's space."""
+    """Return the number of the stored order of every operand under a label, in its value's space."""
     known = site.pattern.numbers.get(label)
     if known is None:
         known = site.pattern.numbers[label] = _numbers(site, orders(site, label))
@@ -97,7 +97,7 @@ def stored_order_numbers(site: Site, label: Label) -> tuple[int, ...]:
 
 
 def source_numbers(site: Site) -> tuple[int, ...]:
-    """The number of the order in which the source graph stores each operand."""
+    """Return the number of the order in which the source graph stores each operand."""
     return site.pattern.of(_source_numbers, None, site)
 
 
@@ -113,13 +113,13 @@ def _order(site: Site, label: Label, port: Port) -> Order:
     """The stored order of one operand under a label: its factors as they come, where no dimension is made of others."""
     if port.pinned:
         return order_of(port.view.form)
-    if variant_of(site, label) or site.pattern.of(_apart, None, site):
+    if variant_of(site, label) or site.pattern.of(_is_divided, None, site):
         return order_of(tuple([indices for _, indices in _dims_of(site, label, port)]))
     lies = port.factors
     return tuple([leaf for factor in label.order if factor in lies for leaf in lies[factor]])
 
 
-def _apart(site: Site) -> bool:
+def _is_divided(site: Site) -> bool:
     """Tell whether an operand holds in several dimensions an axis that must lie in one."""
     return any(len(port.dims(letter)) > 1 for port in site.ports for letter in site.whole)
 
@@ -135,7 +135,7 @@ def _placed(site: Site, label: Label, port: Port) -> Placed:
 
 
 def _dims_of(site: Site, label: Label, port: Port) -> list[StoredDim]:
-    """The stored dimensions of an operand."""
+    """Return the stored dimensions of an operand."""
     variant = variant_of(site, label)
     dims = _dims(site, label, port) if variant is None else _dims_in_variant(site, label, variant, port)
     if site.signature.broadcast and not site.signature.variants:
@@ -150,7 +150,7 @@ def _dims_of(site: Site, label: Label, port: Port) -> list[StoredDim]:
 
 
 def _dims(site: Site, label: Label, port: Port) -> list[StoredDim]:
-    """The dimensions where the axes lie as a label says."""
+    """Return the dimensions where the axes lie as a label says."""
     has, dims = port.axes, []
     for name, letter, factors in site.pattern.of(_runs, label.order, site, label.order):
         axes = has.get(letter, ())
@@ -162,7 +162,7 @@ def _dims(site: Site, label: Label, port: Port) -> list[StoredDim]:
 
 
 def _dims_in_variant(site: Site, label: Label, variant: Variant, port: Port) -> list[StoredDim]:
-    """The dimensions where the axes lie as a variant says."""
+    """Return the dimensions where the axes lie as a variant says."""
     factors = site.pattern.of(_by_letter, label.order, site, label.order)
     tokens = site.pattern.of(_tokens, (label.variant, port.position), site, variant, port)
     return [
@@ -178,12 +178,12 @@ def _dims_in_variant(site: Site, label: Label, variant: Variant, port: Port) -> 
 
 
 def _leaves(port: Port, factors: Sequence[int]) -> tuple[int, ...]:
-    """The factors of a value that an operand holds of those of its site."""
+    """Return the factors of a value that an operand holds of those of its site."""
     return tuple([leaf for factor in factors for leaf in port.factors.get(factor, ())])
 
 
 def _runs(site: Site, order: Order) -> list[tuple[str, str, list[int]]]:
-    """The dimensions of a site's axes in an order: what each is called, its axis, and its factors."""
+    """Return the dimensions of a site's axes in an order: what each is called, its axis, and its factors."""
     runs = []
     for letter, run in groupby(order, key=lambda factor: site.factors[factor][0]):
         factors = list(run)
@@ -245,6 +245,6 @@ def is_exchanged(site: Site, order: Sequence[int]) -> bool:
 
 
 def tail_of(site: Site, order: Sequence[int]) -> Letters:
-    """The tail's axes in the order in which they end."""
+    """Return the tail's axes in the order in which they end."""
     letters = dict.fromkeys(site.factors[factor][0] for factor in reversed(order))
     return tuple(letter for letter in letters if letter in site.signature.tail)[::-1]

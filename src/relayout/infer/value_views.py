@@ -34,7 +34,7 @@ class RequantizedViews:
         self.integers: dict[Root, Root] = {}
 
     def view_of(self, node: ir.Node, view: View | None) -> View | None:
-        """The integers, as a view, of which a node makes what they were: those that the operand was made of.
+        """Return the integers, as a view, of which a node makes what they were: those that the operand was made of.
 
         Between the two stand views alone, in what a runtime calls the quantized unit of a Transpose or a Reshape.
         """
@@ -97,7 +97,7 @@ class ValueViews:
         alike: Sequence[View | None] = (),
         runs: int | None = None,  # how often it is computed in an inference (default: as often as the graph runs)
     ) -> View:
-        """A new root; a value of unknown rank becomes one opaque axis, which only barriers touch."""
+        """Return a new root; a value of unknown rank becomes one opaque axis, which only barriers touch."""
         shape = self.extents.of(value)
         if shape is None:
             shape = (self.extents.symbol(),)
@@ -117,7 +117,7 @@ class ValueViews:
         return view
 
     def unread(self, value: ir.Value, shape: tuple[Dim, ...]) -> View:
-        """A root for a value that is none of the problem, for the sake of its bytes."""
+        """Return a root for a value that is none of the problem, for the sake of its bytes."""
         pieces = tuple([Piece(extent) for extent in _extents_of(shape)])
         constant = value.const_value is not None
         root = Root(len(self.sites.roots), value, pieces, constant, self.scope, self.runs)
@@ -130,13 +130,13 @@ class ValueViews:
         self.sites.originals.setdefault(view.root, []).append(value)
 
     def view(self, value: ir.Value) -> View:
-        """The view that a value is; a new root where nothing is noted of it."""
+        """Return the view that a value is; a new root where nothing is noted of it."""
         view = self.sites.views.get(value)
         return view if view is not None else self.root(value, constant=value.const_value is not None)
 
 
 def regrouped_view(view: View, parts: Sequence[Segment], shape: Sequence[Extent]) -> View | None:
-    """A view behind a Reshape; None where an axis was split before in a way that does not agree."""
+    """Return a view behind a Reshape; None where an axis was split before in a way that does not agree."""
     dims: list[tuple[Piece, ...]] = [()] * len(shape)
     for part in parts:
         pieces = [piece for axis in part.source for piece in view.dims[axis]]

@@ -250,12 +250,12 @@ def _fits_loop(node: onnx.NodeProto, attributes: _Attributes) -> bool:
 def _fits_scan(node: onnx.NodeProto, attributes: _Attributes) -> bool:
     body, scanned = attributes["body"].g, attributes["num_scan_inputs"].i
     states = len(node.input) - scanned
-    kept = len(node.output) - states
+    scan_outputs = len(node.output) - states
     lengths = {"scan_input_axes": scanned, "scan_input_directions": scanned}
-    lengths |= {"scan_output_axes": kept, "scan_output_directions": kept}
+    lengths |= {"scan_output_axes": scan_outputs, "scan_output_directions": scan_outputs}
     return (
         0 < scanned <= len(node.input)
-        and kept >= 0
+        and scan_outputs >= 0
         and len(body.input) == len(node.input)
         and len(body.output) == len(node.output)
         and all(len(attributes[name].ints) == length for name, length in lengths.items() if name in attributes)
@@ -291,8 +291,8 @@ class NativeCrashError(ReadError):
 
     def within(self, file: str) -> ReadError:
         """Return the error with the file that it is about."""
-        found = super().within(file)
-        return NativeCrashError(found.what, where=found.where, hint=found.hint)
+        error = super().within(file)
+        return NativeCrashError(error.what, where=error.where, hint=error.hint)
 
 
 def infer_shapes(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelProto:
@@ -308,8 +308,8 @@ def infer_shapes(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelP
     """
     doubt = _doubt(model)
     if not doubt:
-        found: onnx.ModelProto = onnx.shape_inference.infer_shapes(model, strict_mode=strict)
-        return found
+        inferred_model: onnx.ModelProto = onnx.shape_inference.infer_shapes(model, strict_mode=strict)
+        return inferred_model
     kind = b"strict" if strict else b"infer"
     try:
         (content,) = _asked([kind, model.SerializeToString()])
@@ -332,8 +332,8 @@ def propagate(model: onnx.ModelProto, *, is_short: bool) -> onnx.ModelProto | No
         Exception: what onnx raises for a model that is not consistent.
     """
     if _process() is None or (is_short and not _doubt(model)):
-        found: onnx.ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
-        return found
+        inferred_model: onnx.ModelProto = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return inferred_model
     try:
         (content,) = _asked([b"propagate", model.SerializeToString()])
     except (DiedError, MemoryError):
@@ -385,21 +385,23 @@ def infer_node_outputs(
     values = [part for name, value in data.items() for part in (name.encode(), value.SerializeToString())]
     question = [b"node", *(text.encode() for text in head), node.SerializeToString(), b"%d" % len(kinds)]
     try:
-        found = _asked([*question, *kinds, *values])
+        answer = _asked([*question, *kinds, *values])
     except DiedError as death:
         raise _crash("shape inference", death, doubt) from None
-    return {name.decode(): onnx.TypeProto.FromString(kind) for name, kind in zip(found[::2], found[1::2], strict=True)}
+    return {
+        name.decode(): onnx.TypeProto.FromString(kind) for name, kind in zip(answer[::2], answer[1::2], strict=True)
+    }
 
 
 def _parsed(content: bytes) -> onnx.ModelProto:
-    found = onnx.ModelProto()
-    found.ParseFromString(content)
-    return found
+    model = onnx.ModelProto()
+    model.ParseFromString(content)
+    return model
 
 
 @cache
 def _process() -> Process | None:
-    """The child process, which has not started; None where there can be none."""
+    """Return the child process, which has not started; None where there can be none."""
     import onnx.onnx_cpp2py_export as extension
 
     if not Process.can_start() or not extension.__file__:
@@ -408,14 +410,14 @@ def _process() -> Process | None:
 
 
 def _doubt(model: onnx.ModelProto) -> str:
-    """Why to ask in the child process; nothing where this process will do."""
+    """Return the reason to ask the child process; empty where this process will do."""
     if _process() is None:
         return ""
     return "a node of many" if len(model.graph.node) > MANY else doubt_of_model(model)
 
 
 def _asked(question: list[bytes]) -> list[bytes]:
-    """The answer of the child process.
+    """Return the answer of the child process.
 
     Raises:
         DiedError: it ended.
@@ -439,7 +441,7 @@ def _crash(what: str, death: DiedError, where: str) -> NativeCrashError:
 
 
 def _culprit(model: onnx.ModelProto, kind: bytes, death: DiedError) -> str:
-    """The node of the main graph with which shape inference begins to crash; nothing where it cannot be found.
+    """Return the node of the main graph with which shape inference begins to crash; nothing where it cannot be found.
 
     A graph that ends behind a node is bisected: the nodes before infer as they did.
     """

@@ -67,10 +67,10 @@ def serve(answer: Callable[..., Any]) -> None:
 
 
 def _exactly(stream: IO[bytes], length: int) -> bytes:
-    found = stream.read(length)
-    if len(found) < length:
+    content = stream.read(length)
+    if len(content) < length:
         raise EOFError
-    return found
+    return content
 
 
 if __name__ == "__main__":

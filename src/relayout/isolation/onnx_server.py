@@ -61,9 +61,11 @@ def _answer(native: Any, kind: str, parts: list[bytes]) -> list[bytes]:
     name, version, domain, format_version, node, *rest = parts
     types, data = (dict(zip(keys[::2], keys[1::2])) for keys in _two(rest))  # noqa: B905
     schema = native.defs.get_schema(name.decode(), int(version), domain.decode())
-    given = [{key.decode(): value for key, value in found.items()} for found in (types, data)]
-    found = schema._infer_node_outputs(node, *given, {}, {domain.decode(): int(version)}, int(format_version))
-    return [part for key, value in found.items() for part in (key.encode(), value)]
+    named_inputs = [{key.decode(): value for key, value in values_by_name.items()} for values_by_name in (types, data)]
+    values_by_name = schema._infer_node_outputs(
+        node, *named_inputs, {}, {domain.decode(): int(version)}, int(format_version)
+    )
+    return [part for key, value in values_by_name.items() for part in (key.encode(), value)]
 
 
 def _two(parts: list[bytes]) -> tuple[list[bytes], list[bytes]]:

@@ -172,7 +172,7 @@ class _Clock:
 
 
 def _how(status: int) -> str:
-    """The end of a process in words."""
+    """Return the end of a process in words."""
     if status >= 0:
         return f"exit status {status}"
     try:

@@ -29,14 +29,14 @@ class Extent:
 
     @staticmethod
     def of(dim: "Dim | Extent") -> "Extent":
-        """The extent of a dimension: an integer, a symbol's name, or a product of these as `str` writes it."""
+        """Return the extent of a dimension: an integer, a symbol's name, or a product of these as `str` writes it."""
         return dim if isinstance(dim, Extent) else _extent(dim)
 
     def __mul__(self, other: "Extent") -> "Extent":
         return Extent(self.number * other.number, tuple(sorted(self.symbols + other.symbols)))
 
     def divide(self, other: "Extent") -> "Extent | None":
-        """The exact quotient `self / other`, or None where there is none."""
+        """Return the exact quotient `self / other`, or None where there is none."""
         if other.number == 0 or self.number % other.number:
             return None
         remaining = Counter(self.symbols)
@@ -90,7 +90,7 @@ class Extent:
         return not self.symbols
 
     def value(self, symbols: Mapping[str, int], default: int = 1) -> int:
-        """The number, with symbols replaced by `symbols[name]` or `default`."""
+        """Return the number, with symbols replaced by `symbols[name]` or `default`."""
         result = self.number
         for symbol in self.symbols:
             whole = None if symbol in symbols else quotient(symbol)
@@ -101,7 +101,7 @@ class Extent:
         return result
 
     def fixed(self, symbols: Mapping[str, Dim]) -> "Extent":
-        """The extent with those symbols replaced that `symbols` has, by numbers or other symbols."""
+        """Return the extent with those symbols replaced that `symbols` has, by numbers or other symbols."""
         result = Extent(self.number)
         for symbol in self.symbols:
             whole = quotient(symbol)
@@ -120,7 +120,7 @@ class Extent:
 
 @lru_cache(65536)
 def _extent(dim: Dim) -> Extent:
-    """One object for each dimension: equal extents are mostly the same."""
+    """Return one object for each dimension: equal extents are mostly the same."""
     if not isinstance(dim, str):
         return Extent(dim)
     factors = _factors(dim) if "*" in dim or dim.startswith("(") else []
@@ -164,7 +164,7 @@ def _is_factor(text: str) -> bool:
 
 
 def _bare(factor: str) -> str:
-    """A factor without parentheses around parentheses."""
+    """Return a factor without parentheses around parentheses."""
     while factor.startswith("((") and factor.endswith("))") and _closes_last(factor[1:-1]):
         factor = factor[1:-1]
     return factor
@@ -199,7 +199,7 @@ ONE = Extent(1)
 
 
 def product(extents: Iterable[Extent]) -> Extent:
-    """The product of extents; 1 for none."""
+    """Return the product of extents; 1 for none."""
     factors = tuple(extents)
     if len(factors) == 1:
         return factors[0]

@@ -62,7 +62,7 @@ class Layout:
         return not self.tiles
 
     def perm_to(self, other: "Layout") -> tuple[int, ...]:
-        """The perm of the Transpose from this plain layout to another over the same axes.
+        """Return the perm of the Transpose from this plain layout to another over the same axes.
 
         Raises:
             LayoutError: either is blocked, or they name different axes.
@@ -101,7 +101,7 @@ def _parse_einops(text: str) -> list[Factor]:
 
 
 def perm_of(source: str | Layout, target: str | Layout) -> tuple[int, ...]:
-    """The perm from one plain layout to another: `perm_of("NHWC", "NCHW") == (0, 3, 1, 2)`.
+    """Return the perm from one plain layout to another: `perm_of("NHWC", "NCHW") == (0, 3, 1, 2)`.
 
     Raises:
         LayoutError: not layouts, blocked, or over different axes.

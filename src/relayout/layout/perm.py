@@ -24,7 +24,7 @@ def validated(perm: Sequence[int]) -> Perm:
 
 
 def inverse(perm: Sequence[int]) -> Perm:
-    """The perm that undoes one: `apply(inverse(perm), apply(perm, items)) == items`."""
+    """Return the perm that undoes one: `apply(inverse(perm), apply(perm, items)) == items`."""
     result = [0] * len(perm)
     for position, axis in enumerate(perm):
         result[axis] = position
@@ -42,7 +42,7 @@ def is_identity(perm: Sequence[int]) -> bool:
 
 
 def between(source: Sequence[T], target: Sequence[T]) -> Perm:
-    """The perm with `apply(perm, source) == target`.
+    """Return the perm with `apply(perm, source) == target`.
 
     Raises:
         LayoutError: the two do not hold the same, distinct items.
@@ -54,7 +54,7 @@ def between(source: Sequence[T], target: Sequence[T]) -> Perm:
 
 
 def innermost(perm: Sequence[int]) -> tuple[int, ...]:
-    """The innermost axes that a Transpose moves as one, where others change places, too; else none.
+    """Return the innermost axes that a Transpose moves as one, where others change places, too; else none.
 
     There is no whole run to copy then, nor one axis alone to move: a kernel may take single elements.
     """

@@ -87,7 +87,7 @@ def _with_factor(holds: Holds, stored: Dealt, source: Dealt, axis: int, extent: 
 
 
 def _dealt(factors: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
-    """The factors of each dimension, as indices, in order; None where they do not make these extents."""
+    """Return the factors of each dimension, as indices, in order; None where they do not make these extents."""
     dims: list[list[int]] = []
     place = 0
     for extent in shape:

@@ -60,17 +60,17 @@ class Holds:
 
     @staticmethod
     def as_is(name: str, shape: Iterable[object]) -> "Holds":
-        """A value of the source as it lies there; what is no integer in its shape is a dynamic dimension."""
+        """Return a value of the source as it lies there; what is no integer in its shape is a dynamic dimension."""
         extents = tuple(extent if isinstance(extent, int) else -1 for extent in shape)
         return Holds(name, extents, tuple(range(len(extents))), extents)
 
     def to_json(self) -> dict[str, object]:
         """Return the value as JSON has it."""
-        return {"name": self.name, **_told(self.factors, self.perm, self.shape, self.axes)}
+        return {"name": self.name, **_fields(self.factors, self.perm, self.shape, self.axes)}
 
     @staticmethod
     def dump(source_values: "Iterable[Holds]") -> str:
-        """The metadata's text: a JSON list."""
+        """Return the metadata's text: a JSON list."""
         items = [
             f'{{"name":{encode_basestring_ascii(item.name)},{_text(item.factors, item.perm, item.shape, item.axes)}}}'
             for item in source_values
@@ -123,15 +123,15 @@ class Holds:
 _Extents = tuple[int, ...]
 
 
-def _told(factors: _Extents, perm: _Extents, shape: _Extents, axes: _Extents) -> dict[str, _Extents]:
-    """All but the name, as JSON has it."""
+def _fields(factors: _Extents, perm: _Extents, shape: _Extents, axes: _Extents) -> dict[str, _Extents]:
+    """Return all but the name, as JSON has it."""
     return {"factors": factors, "perm": perm, "shape": shape} | ({"axes": axes} if axes else {})
 
 
 @lru_cache(4096)
 def _text(factors: _Extents, perm: _Extents, shape: _Extents, axes: _Extents) -> str:
-    """The text of all but the name: thousands of values of a model lie alike."""
-    return json.dumps(_told(factors, perm, shape, axes), separators=(",", ":"))[1:-1]
+    """Return the text of all but the name: thousands of values of a model lie alike."""
+    return json.dumps(_fields(factors, perm, shape, axes), separators=(",", ":"))[1:-1]
 
 
 def relay(array: NDArray[np.generic], holds: Holds, stored: Sequence[int] | None = None) -> NDArray[np.generic]:
@@ -141,7 +141,7 @@ def relay(array: NDArray[np.generic], holds: Holds, stored: Sequence[int] | None
 
 
 def restore(array: NDArray[np.generic], holds: Holds) -> NDArray[np.generic]:
-    """The source's array from the stored one: the inverse of `relay`."""
+    """Return the source's array from the stored one: the inverse of `relay`."""
     factors = _filled(holds.factors, array.size)
     by_factor = array.reshape(perms.permute(holds.perm, factors))
     return by_factor.transpose(perms.inverse(holds.perm)).reshape(_filled(holds.shape, array.size))
@@ -266,7 +266,7 @@ def _ways(
 
 
 def _filled(shape: Sequence[int], size: int) -> tuple[int, ...]:
-    """A shape with its one -1 replaced, also for arrays without elements."""
+    """Return a shape with its one -1 replaced, also for arrays without elements."""
     known = int(np.prod([extent for extent in shape if extent != -1], dtype=np.int64))
     return tuple(size // max(known, 1) if extent == -1 else extent for extent in shape)
 

@@ -50,7 +50,7 @@ def is_about(operator: Operator, op_type: str, limits: Sequence[Condition]) -> b
 
 
 def kernel_slot(operator: Operator) -> int | None:
-    """The input that holds the kernel, where layouts name one."""
+    """Return the input that holds the kernel, where layouts name one."""
     rule = rule_of(operator)
     named = {} if rule is None else rule.layouts
     return next((slot for slot, axes in sorted(named.items()) if axes != "NC"), None)
@@ -64,7 +64,7 @@ def is_constant(operator: Operator, slot: int) -> bool:
     return not operator.has(slot) or operator.is_initializer(slot) or _follows(operator.node.inputs[slot], NEAR)
 
 
-def _follows(value: ir.Value | None, left: int) -> bool:
+def _follows(value: ir.Value | None, remaining_steps: int) -> bool:
     if value is None:
         return True
     if value.is_graph_input():
@@ -72,9 +72,9 @@ def _follows(value: ir.Value | None, left: int) -> bool:
     if value.const_value is not None:
         return True
     node = value.producer()
-    if node is None or not left or not node.inputs or draws(node):
+    if node is None or not remaining_steps or not node.inputs or draws(node):
         return False
-    return all(_follows(read, left - 1) for read in node.inputs)
+    return all(_follows(read, remaining_steps - 1) for read in node.inputs)
 
 
 def constant(slot: int, name: str) -> Condition:
@@ -128,12 +128,12 @@ def _same_or_valid(operator: Operator) -> bool:
         return True
     x, y = operator.shape() or (), operator.outputs[0] or ()
     strides = operator.ints("strides") or (1,) * len(window)
-    found = []
-    for extent, given, side, step in zip(x[2:], y[2:], window, strides, strict=True):
-        if not isinstance(extent, int) or given != -(-extent // step):
+    pad_totals = []
+    for extent, output_extent, side, step in zip(x[2:], y[2:], window, strides, strict=True):
+        if not isinstance(extent, int) or output_extent != -(-extent // step):
             return False
-        found.append(max((given - 1) * step + side - extent, 0))
-    return pads == (*(total // 2 for total in found), *(total - total // 2 for total in found))
+        pad_totals.append(max((output_extent - 1) * step + side - extent, 0))
+    return pads == (*(total // 2 for total in pad_totals), *(total - total // 2 for total in pad_totals))
 
 
 SAME_OR_VALID = Condition("pads SAME_UPPER or VALID", _same_or_valid)
@@ -166,7 +166,7 @@ def inputs(count: int) -> Condition:
 
 
 def window_sides(operator: Operator) -> Sequence[int | str]:
-    """The sides of the window of a pool or a convolution."""
+    """Return the sides of the window of a pool or a convolution."""
     slot = kernel_slot(operator)
     kernel = None if slot is None else operator.shape(slot)
     return operator.ints("kernel_shape") or (kernel or ())[2:]
@@ -198,9 +198,9 @@ def batch(count: int) -> Condition:
 def _spatial(operator: Operator) -> bool:
     """A Resize with constant sizes or scales that leaves N and C as they are."""
     x, y = operator.shape(), operator.outputs[0]
-    given = [slot for slot in (2, 3) if operator.has(slot)]
-    constants = all(operator.constant(slot) is not None for slot in given)
-    return bool(given) and constants and x is not None and y is not None and x[:2] == y[:2]
+    slots = [slot for slot in (2, 3) if operator.has(slot)]
+    constants = all(operator.constant(slot) is not None for slot in slots)
+    return bool(slots) and constants and x is not None and y is not None and x[:2] == y[:2]
 
 
 SPATIAL_ONLY = Condition("constant scales or sizes, N and C kept", _spatial)
@@ -245,7 +245,7 @@ STATIC_BUT_N = Condition("static extents but for N", partial(_are_static, first=
 def clip_bounds(
     operator: Operator, constant: Callable[[Operator, int], NDArray[Any] | None] = Operator.constant
 ) -> tuple[float, float] | None:
-    """The constant bounds of a Clip; infinite where there is none. `constant` reads operands."""
+    """Return the constant bounds of a Clip; infinite where there is none. `constant` reads operands."""
     if operator.version < 11:
         return operator.float("min", -np.inf), operator.float("max", np.inf)
     bounds = [-np.inf, np.inf]

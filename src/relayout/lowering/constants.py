@@ -32,7 +32,7 @@ class Constants:
         return Names.of(self.model, nodes=True)
 
     def of(self, value: ir.Value | None) -> ir.Value | None:
-        """The value that holds a constant, or that what stands for it is the same as; None: it is not known."""
+        """Return the value that holds a constant, or that what stands for it is the same as; None: it is not known."""
         while value is not None and value.const_value is None:
             node = value.producer()
             fact = None if node is None else self.facts.of(operator_of(self.model, node))
@@ -41,17 +41,17 @@ class Constants:
         return None if value is None or value.is_graph_input() else value
 
     def array(self, value: ir.Value | None) -> NDArray[np.generic] | None:
-        """A constant, or None where it is not known."""
+        """Return a constant, or None where it is not known."""
         tensor = self.tensor(value)
         return None if tensor is None else tensor.numpy()
 
     def tensor(self, value: ir.Value | None) -> ir.TensorProtocol | None:
-        """A constant that need not be read yet, or None where it is not known."""
-        held = self.of(value)
-        return None if held is None else held.const_value
+        """Return a constant that need not be read yet, or None where it is not known."""
+        constant = self.of(value)
+        return None if constant is None else constant.const_value
 
     def behind(self, value: ir.Value | None) -> NDArray[np.generic] | None:
-        """A constant behind Transposes and Reshapes, as it lies there; None where it is not known."""
+        """Return a constant behind Transposes and Reshapes, as it lies there; None where it is not known."""
         node = None if value is None else value.producer()
         if value is None or node is None or value.const_value is not None:
             return self.array(value)
@@ -63,11 +63,11 @@ class Constants:
         return array.reshape(value.shape.numpy()) if value.shape is not None and value.shape.is_static() else None
 
     def new(self, stem: str, array: NDArray[np.generic]) -> ir.Value:
-        """A new initializer."""
+        """Return a new initializer."""
         return self.put(stem, ir.Tensor(array))
 
     def put(self, stem: str, tensor: ir.TensorProtocol) -> ir.Value:
-        """A new initializer that has a tensor."""
+        """Return a new initializer that has a tensor."""
         tensor.name = self.names.unique(stem)
         value = ir.val(tensor.name, const_value=tensor)
         self.model.graph.register_initializer(value)

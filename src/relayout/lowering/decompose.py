@@ -95,8 +95,8 @@ def expand(
     fitting = Alike(lambda operator: [each for each in expansions if each.takes(operator)])
     for node in nodes:
         operator = operator_of(model, node)
-        found = (each.of(operator, list(map(constants.behind, node.inputs))) for each in fitting(operator))
-        steps: Sequence[Step] = next(filter(None, found), ())
+        step_lists = (each.of(operator, list(map(constants.behind, node.inputs))) for each in fitting(operator))
+        steps: Sequence[Step] = next(filter(None, step_lists), ())
         if steps:
             counts[node.op_type] += 1
             _write(constants, node, steps)
@@ -104,27 +104,27 @@ def expand(
 
 
 def _write(constants: Constants, node: ir.Node, steps: Sequence[Step]) -> None:
-    graph, given, rounded = node.graph, node.outputs[0], _rounded(node, steps)
+    graph, output, rounded = node.graph, node.outputs[0], _rounded(node, steps)
     assert graph is not None
-    found: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
-    stem = node.name or given.name or node.op_type
+    value_of: dict[int | str, ir.Value | None] = dict(enumerate(node.inputs))
+    stem = node.name or output.name or node.op_type
     for step in steps:
-        read = operands_of_step(step, found, constants.new, stem)
+        read = operands_of_step(step, value_of, constants.new, stem)
         attributes = [ir.convenience.convert_attribute(name, value) for name, value in step.attributes.items()]
         if step is steps[-1]:
             become(node, "", step.op_type, read, attributes)
-            made = node
+            step_node = node
         else:
-            value = found[step.name] = ir.Value(name=constants.names.unique(f"{given.name}__{step.name}"))
-            stands_for(value, given)
+            value = value_of[step.name] = ir.Value(name=constants.names.unique(f"{output.name}__{step.name}"))
+            stands_for(value, output)
             name = constants.names.unique(f"{stem}/{step.name}")
-            made = ir.Node("", step.op_type, read, attributes, outputs=[value], name=name)
-            _infer(made, constants.model.opset_imports.get("", 1))
-            made.metadata_props.update(node.metadata_props)
-            stands_for(made, node)
-            graph.insert_before(node, made)
-        if isinstance(facts(operator_of(constants.model, made)), Permuted):
-            added(made)
+            step_node = ir.Node("", step.op_type, read, attributes, outputs=[value], name=name)
+            _infer(step_node, constants.model.opset_imports.get("", 1))
+            step_node.metadata_props.update(node.metadata_props)
+            stands_for(step_node, node)
+            graph.insert_before(node, step_node)
+        if isinstance(facts(operator_of(constants.model, step_node)), Permuted):
+            added(step_node)
     for value in rounded:  # it is another number than the source's: it has another name
         stands_for(value, value)
         value.name = constants.names.unique(f"{value.name}/kernel")
@@ -140,16 +140,16 @@ def _rounded(node: ir.Node, steps: Sequence[Step]) -> list[ir.Value]:
     return sorted(values, key=lambda value: value.name or "")
 
 
-def _infer(made: ir.Node, version: int) -> None:
+def _infer(node: ir.Node, version: int) -> None:
     """Give what a step gives its type and its shape."""
-    read = [value for value in made.inputs if value is not None]
+    read = [value for value in node.inputs if value is not None]
     types = {value.name or "": ir.serde.serialize_value(value).type for value in read}
     known = {value.name or "": value.const_value for value in read if value.const_value is not None}
-    data = {name: ir.serde.serialize_tensor(held) for name, held in known.items() if held.size <= SHORT}
-    (value,) = made.outputs
-    if made.op_type in (QUANTIZE, DEQUANTIZE):
+    data = {name: ir.serde.serialize_tensor(tensor) for name, tensor in known.items() if tensor.size <= SHORT}
+    (value,) = node.outputs
+    if node.op_type in (QUANTIZE, DEQUANTIZE):
         version = max(version, WORDS_FROM)  # earlier ones infer no type of 16 bits
-    found = infer_node(ir.serde.serialize_node(made), types, data, version).get(value.name or "")
-    if found is not None:
-        value.type = ir.serde.deserialize_type_proto_for_type(found)
-        value.shape = ir.serde.deserialize_type_proto_for_shape(found)
+    type_proto = infer_node(ir.serde.serialize_node(node), types, data, version).get(value.name or "")
+    if type_proto is not None:
+        value.type = ir.serde.deserialize_type_proto_for_type(type_proto)
+        value.shape = ir.serde.deserialize_type_proto_for_shape(type_proto)

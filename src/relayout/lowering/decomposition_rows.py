@@ -63,13 +63,13 @@ class Expansion:
         check_operators([self.op_type])
 
     def takes(self, operator: Operator) -> bool:
-        """Whether it is about a node."""
+        """Tell whether the expansion is about a node."""
         return is_about(operator, self.op_type, self.limits)
 
-    def of(self, operator: Operator, given: Constants) -> Sequence[Step]:
-        """What stands for a node; nothing, too, where it is not as its operator is defined."""
+    def of(self, operator: Operator, constants: Constants) -> Sequence[Step]:
+        """Return the steps that stand for a node; none, too, where the node is not as its operator is defined."""
         try:
-            return self.steps(operator, given)
+            return self.steps(operator, constants)
         except (IndexError, TypeError, ValueError):
             # This package's own steps: a stranger's node lacks an operand or attribute that its operator must have. A
             # user's steps are a `UsersFunction`, which raises nothing of these kinds.
@@ -115,13 +115,13 @@ def _check_step(step: Step, version: int) -> None:
         if name not in schema.attributes:
             has = f"has {', '.join(sorted(schema.attributes))}" if schema.attributes else "has none"
             raise LayoutError(f"{where}no attribute {name!r}; in opset {version} {step.op_type} {has}")
-        wanted = str(schema.attributes[name].type).rpartition(".")[2]
+        expected_kind = str(schema.attributes[name].type).rpartition(".")[2]
         try:
             kind = onnx.AttributeProto.AttributeType.Name(_attribute(name, value).type)
         except (TypeError, ir.serde.SerdeError) as error:
             raise LayoutError(f"{where}{name}={value!r}: {error.__cause__ or error}") from error
-        if kind != wanted:
-            raise LayoutError(f"{where}{name}={value!r} is of type {kind}; {step.op_type} takes {wanted}")
+        if kind != expected_kind:
+            raise LayoutError(f"{where}{name}={value!r} is of type {kind}; {step.op_type} takes {expected_kind}")
     missing = [name for name, each in schema.attributes.items() if each.required and name not in step.attributes]
     if missing:
         raise LayoutError(f"{where}{step.op_type} needs an attribute {missing[0]!r}")
@@ -176,9 +176,9 @@ def _contradiction(operator: Operator, steps: Sequence[Step]) -> str:
             else:
                 kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
                 graph.input.append(onnx.helper.make_tensor_value_info(read[-1], kind, array.shape))
-        made = onnx.helper.make_node(step.op_type, read, [known[step.name]])
-        made.attribute.extend(_attribute(name, value) for name, value in step.attributes.items())
-        graph.node.append(made)
+        node_proto = onnx.helper.make_node(step.op_type, read, [known[step.name]])
+        node_proto.attribute.extend(_attribute(name, value) for name, value in step.attributes.items())
+        graph.node.append(node_proto)
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", operator.version)])
     try:
         onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)

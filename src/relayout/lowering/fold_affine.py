@@ -58,28 +58,28 @@ class _Reader(NamedTuple):
 def fold_normalization(
     constants: Constants,  # of the model
     value: ir.Value,  # the input
-    wanted: Normalization,  # its normalization, with the axis as the input stores it
+    normalization: Normalization,  # its normalization, with the axis as the input stores it
 ) -> Normalization:
     """Fold what an input is normalized with into the kernels that read it, in place.
 
     Returns:
-        What operators still have to do: `wanted` if nothing was folded.
+        What operators still have to do: `normalization` if nothing was folded.
     """
     between: list[ir.Value] = []
-    readers = list(_readers(constants, value, wanted.axis, between))
+    readers = list(_readers(constants, value, normalization.axis, between))
     if not readers or None in readers:
-        return wanted
+        return normalization
     convolutions = [reader for reader in readers if reader is not None]
-    if not all(_is_exact(reader, wanted) for reader in convolutions):
-        return wanted
+    if not all(_is_exact(reader, normalization) for reader in convolutions):
+        return normalization
     keeps_mean = any(reader.has_borders for reader in convolutions)
     for reader in convolutions:
-        _fold(constants, reader, wanted, keeps_mean=keeps_mean)
+        _fold(constants, reader, normalization, keeps_mean=keeps_mean)
     for each in between:  # it holds other numbers than the source's of that name
         each.name = constants.names.unique(f"{each.name}/raw")
         each.metadata_props.clear()
-    zeros, ones = (0.0,) * len(wanted.mean), (1.0,) * len(wanted.std)
-    return wanted._replace(mean=wanted.mean if keeps_mean else zeros, std=ones)
+    zeros, ones = (0.0,) * len(normalization.mean), (1.0,) * len(normalization.std)
+    return normalization._replace(mean=normalization.mean if keeps_mean else zeros, std=ones)
 
 
 def _readers(
@@ -110,23 +110,23 @@ def _reader(constants: Constants, node: ir.Node, axis: int | None) -> _Reader | 
     return _Reader(node, known[0], axis)
 
 
-def _is_exact(reader: _Reader, wanted: Normalization) -> bool:
+def _is_exact(reader: _Reader, normalization: Normalization) -> bool:
     """Tell whether a kernel's type holds its numbers once they are divided: none is infinite, or subnormal."""
     kernel = reader.kernel
     with np.errstate(all="ignore"):
-        scaled = np.abs((kernel.astype(np.float64) / reader.per_channel(wanted.std))[kernel != 0])
+        scaled = np.abs((kernel.astype(np.float64) / reader.per_channel(normalization.std))[kernel != 0])
     limits = np.finfo(str(kernel.dtype))
     return not scaled.size or bool(float(limits.tiny) <= scaled.min() and scaled.max() <= float(limits.max))
 
 
-def _fold(constants: Constants, reader: _Reader, wanted: Normalization, *, keeps_mean: bool) -> None:
+def _fold(constants: Constants, reader: _Reader, normalization: Normalization, *, keeps_mean: bool) -> None:
     node, kernel = reader.node, reader.kernel
     stem = node.name or node.outputs[0].name or node.op_type
-    scaled = kernel.astype(np.float64) / reader.per_channel(wanted.std)
+    scaled = kernel.astype(np.float64) / reader.per_channel(normalization.std)
     node.replace_input_with(1, constants.new(f"{stem}/scaled", scaled.astype(kernel.dtype)))
     if keeps_mean:
         return
-    moved = (scaled * reader.per_channel(wanted.mean)).sum(axis=tuple(range(1, kernel.ndim)))
+    moved = (scaled * reader.per_channel(normalization.mean)).sum(axis=tuple(range(1, kernel.ndim)))
     bias = constants.array(node.inputs[2]) if len(node.inputs) > 2 else None
     shift = -moved if bias is None else bias.astype(np.float64) - moved
     node.resize_inputs(3)
@@ -188,7 +188,7 @@ class _Folding:
         self.model, self.tile, self.constants = model, tile, Constants(model)
 
     def is_kernel(self, node: ir.Node, fusion: Fusion) -> bool:
-        """Whether a node is a convolution of floats with constants."""
+        """Tell whether a node is a convolution of floats with constants."""
         if node.domain not in ("", "ai.onnx") or node.op_type != fusion.op_type:
             return False
         known = [self.constants.tensor(value) for value in node.inputs[1:] if value is not None]
@@ -196,11 +196,11 @@ class _Folding:
         return bool(known) and floats and known[0] is not None and len(known[0].shape) == RANK
 
     def may_become(self, node: ir.Node, fusion: Fusion) -> bool:
-        """Whether a scale and shift, by itself or with an activation, stands before convolutions and nothing else."""
+        """Tell whether convolutions alone read a scale and shift, by itself or with an activation."""
         if not self.tile:
             return False
-        found = self._scale(node)
-        if found is None or found[1].size % self.tile:
+        affine_map = self._scale(node)
+        if affine_map is None or affine_map[1].size % self.tile:
             return False
         while (after := only_reader(node)) is not None:
             if self._scale(after) is None and after.op_type not in fusion.activations:
@@ -226,14 +226,14 @@ class _Folding:
         if of_all and isinstance(shape[1], int):
             row = (1, shape[1], 1, 1)
             known = [np.full(row, each.item()) if each is not None and each.size == 1 else each for each in known]
-        found = scale_and_shift(operator, known)
-        return None if found is None or operator.shape(found[0]) != shape else found
+        affine_map = scale_and_shift(operator, known)
+        return None if affine_map is None or operator.shape(affine_map[0]) != shape else affine_map
 
     def write_kernel(self, node: ir.Node, fusion: Fusion) -> None:
         """Write a scale and shift as a convolution of one element, each channel a group."""
-        found = self._scale(node)
-        assert found is not None
-        slot, scale, shift = found
+        affine_map = self._scale(node)
+        assert affine_map is not None
+        slot, scale, shift = affine_map
         stem, read = node.name or node.outputs[0].name or node.op_type, node.inputs[slot]
         kernel = self.constants.new(f"{stem}/kernel", scale.reshape(-1, 1, 1, 1).astype(np.float32))
         bias = self.constants.new(f"{stem}/bias", shift.astype(np.float32))
@@ -247,10 +247,10 @@ class _Folding:
         after: ir.Node,  # the other node, which reads what `last` gives
     ) -> bool:
         """Let a convolution do what another node does, if that is a scale and a shift per channel."""
-        found = self._scale(after, of_all=True)
-        if found is None or after.inputs[found[0]] is not last.outputs[0]:
+        affine_map = self._scale(after, of_all=True)
+        if affine_map is None or after.inputs[affine_map[0]] is not last.outputs[0]:
             return False
-        _, scale, shift = found
+        _, scale, shift = affine_map
         if last is not node and (np.any(shift) or not np.all(scale > 0)):
             return False
         kernel = self.constants.tensor(node.inputs[1])
@@ -268,14 +268,14 @@ class _Folding:
             scaled = ir.LazyTensor(scaling, kernel.dtype, ir.Shape(kernel.shape.numpy()))
             node.replace_input_with(1, self.constants.put(f"{stem}/scaled", scaled))
         node.replace_input_with(2, self.constants.new(f"{stem}/shift", moved.astype(np.float32)))
-        given, value = after.outputs[0], last.outputs[0]
-        ir.convenience.replace_all_uses_with(given, value, replace_graph_outputs=True)
+        output, value = after.outputs[0], last.outputs[0]
+        ir.convenience.replace_all_uses_with(output, value, replace_graph_outputs=True)
         assert after.graph is not None
         after.graph.remove(after, safe=True)
-        value.name, value.shape, value.doc_string = given.name, given.shape, given.doc_string
-        value.meta.update(given.meta)
+        value.name, value.shape, value.doc_string = output.name, output.shape, output.doc_string
+        value.meta.update(output.meta)
         value.metadata_props.clear()
-        value.metadata_props.update(given.metadata_props)
+        value.metadata_props.update(output.metadata_props)
         return True
 
 

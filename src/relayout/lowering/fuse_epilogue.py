@@ -56,7 +56,7 @@ def fuse_kernels(model: ir.Model, fusions: Sequence[Fusion]) -> dict[str, int]:
 
 
 def only_reader(node: ir.Node) -> ir.Node | None:
-    """The one node, a standard operator in the same graph, that reads what a node gives."""
+    """Return the one node, a standard operator in the same graph, that reads what a node gives."""
     value = node.outputs[0]
     uses = list(value.uses())
     if len(uses) != 1 or value.is_graph_output() or uses[0].node.domain not in ("", "ai.onnx"):
@@ -110,10 +110,10 @@ class _Chain:
 
     def _activation(self) -> None:
         node = only_reader((self.node, *self.taken)[-1])
-        found = None if node is None else self.fusion.activations.get(node.op_type)
-        if node is None or found is None:
+        parameters_of = None if node is None else self.fusion.activations.get(node.op_type)
+        if node is None or parameters_of is None:
             return
-        parameters = found(operator_of(self.model, node))
+        parameters = parameters_of(operator_of(self.model, node))
         if parameters is None:
             return
         self.taken.append(node)

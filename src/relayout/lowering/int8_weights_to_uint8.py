@@ -14,7 +14,7 @@ from relayout.rules import domain_of_version
 
 
 class Slots(NamedTuple):
-    """Which operand is the kernel, its zero point, its scale, and the data that it meets; None: there is none."""
+    """The slots of the kernel, its zero point, its scale, and the data that it meets; None: there is none."""
 
     kernel: int
     zero: int
@@ -66,21 +66,21 @@ class _Moving:
         self.count = 0
 
     def move(self, node: ir.Node, slots: Slots) -> None:
-        given = [*node.inputs, *[None] * (slots.zero + 1 - len(node.inputs))]
-        kernel, zero = given[slots.kernel], given[slots.zero]
-        data = None if slots.data is None else given[slots.data]
-        known_by = given[DATA_ZERO] if data is not None and data.dtype is None else data
-        met = data is None or (known_by is not None and known_by.dtype == ir.DataType.UINT8)
-        if kernel is None or kernel.dtype not in (ir.DataType.INT8, None) or not met:
+        operands = [*node.inputs, *[None] * (slots.zero + 1 - len(node.inputs))]
+        kernel, zero = operands[slots.kernel], operands[slots.zero]
+        data = None if slots.data is None else operands[slots.data]
+        known_by = operands[DATA_ZERO] if data is not None and data.dtype is None else data
+        is_eligible = data is None or (known_by is not None and known_by.dtype == ir.DataType.UINT8)
+        if kernel is None or kernel.dtype not in (ir.DataType.INT8, None) or not is_eligible:
             return
         known = self._array(kernel)
-        parameter = self._zero(None if slots.scale is None else given[slots.scale]) if zero is None else zero
+        parameter = self._zero(None if slots.scale is None else operands[slots.scale]) if zero is None else zero
         if known is None or known.dtype != np.int8 or known.ndim < 2 or parameter is None:
             return
         if self._array(parameter) is None:
             return
         self.count += kernel not in self.moved
-        node.resize_inputs(len(given))
+        node.resize_inputs(len(operands))
         node.replace_input_with(slots.kernel, self._moved(kernel))
         node.replace_input_with(slots.zero, self._moved(parameter))
 
@@ -90,7 +90,7 @@ class _Moving:
         return self.known[value]
 
     def _moved(self, value: ir.Value) -> ir.Value:
-        """A constant as uint8, one for all of its readers."""
+        """Return a constant as uint8, one for all of its readers."""
         if value not in self.moved:
             array = self._array(value)
             assert array is not None
@@ -98,7 +98,7 @@ class _Moving:
         return self.moved[value]
 
     def _zero(self, scale: ir.Value | None) -> ir.Value | None:
-        """The zero point of a node that names none, in the shape of its scale; None where that is not known."""
+        """Return the zero point of a node that names none, in the shape of its scale; None where that is not known."""
         if scale is not None and (scale.shape is None or not scale.shape.is_static()):
             return None
         shape = () if scale is None or scale.shape is None else tuple(scale.shape.numpy())

@@ -43,22 +43,22 @@ def numbers_by_input(options: Mapping[str, Sequence[float | Sequence[float]]] | 
     return numbers
 
 
-def source_types(model: ir.Model, wanted: Iterable[str]) -> dict[str, ir.DataType | None]:
+def source_types(model: ir.Model, names: Iterable[str]) -> dict[str, ir.DataType | None]:
     """Return the element types of inputs that shall be normalized, before another option changes them.
 
     Raises:
         NamesError: there is no such input.
     """
     inputs = {value.name or "": value for value in model.graph.inputs}
-    for name in wanted:
+    for name in names:
         if name not in inputs:
             raise NamesError(f"--normalize: there is no input '{name}'{nearest(name, inputs)}")
-    return {name: inputs[name].dtype for name in wanted}
+    return {name: inputs[name].dtype for name in names}
 
 
 def normalize_inputs(
     model: ir.Model,
-    wanted: Mapping[str, Numbers],  # input -> (means, standard deviations)
+    normalizations: Mapping[str, Numbers],  # input -> (means, standard deviations)
     # `uint8` if these are fed as pixels, which a Cast makes real numbers; else they stay what they are
     input_type: str | None,
     types: Mapping[str, ir.DataType | None],  # input -> its element type in the source, as `source_types` gives it
@@ -72,12 +72,12 @@ def normalize_inputs(
         LayoutError: the input has no real numbers, or no axis of as many channels, or its pixels would be int8.
     """
     inputs = {value.name or "": value for value in model.graph.inputs}
-    if not wanted:
+    if not normalizations:
         return ()
     if model.graph.opset_imports.get("", BROADCASTS) < BROADCASTS:
         raise LayoutError(f"--normalize: it needs a model of opset {BROADCASTS} or newer")
     constants = Constants(model)
-    for name, (mean, std) in wanted.items():
+    for name, (mean, std) in normalizations.items():
         value = inputs[name]
         _refuse_integers(value, input_type, types[name])
         _normalize(model.graph, constants, value, _checked(value, mean, std))
@@ -92,8 +92,10 @@ def normalize_inputs(
     fed = "uint8, fed as it is" if input_type == "uint8" else "fed as it is"
     return tuple(
         f"input {name}: {fed}, normalized here: ({name} - {_text(mean)}) / {_text(std)}"
-        for name, (mean, std) in wanted.items()
-    ) + tuple(_of_pixels(name, pair) for name, pair in wanted.items() if input_type == "uint8" and _are_small(pair))
+        for name, (mean, std) in normalizations.items()
+    ) + tuple(
+        _of_pixels(name, pair) for name, pair in normalizations.items() if input_type == "uint8" and _are_small(pair)
+    )
 
 
 PIXEL = 255  # the largest pixel of 8 bits
@@ -163,16 +165,16 @@ def _channel_axis(value: ir.Value, count: int, option: str) -> int:
     return axes[0]
 
 
-def _normalize(graph: ir.Graph, constants: Constants, value: ir.Value, wanted: Normalization) -> None:
+def _normalize(graph: ir.Graph, constants: Constants, value: ir.Value, normalization: Normalization) -> None:
     notes = value.metadata_props
     known = Normalization.load(notes.get(NORMALIZE, ""))
     of = (value.name or "") if known is None else known.of
-    stated = wanted._replace(of=of).in_source(Holds.of(notes), list(value.shape or ()))
+    stated = normalization._replace(of=of).in_source(Holds.of(notes), list(value.shape or ()))
     notes[NORMALIZE] = (stated if known is None else known.after(stated)).dump()
     shape = [] if value.shape is None else list(value.shape)
     from relayout.lowering.fold_affine import fold_normalization
 
-    _insert(graph, constants, value, fold_normalization(constants, value, wanted).spread(shape))
+    _insert(graph, constants, value, fold_normalization(constants, value, normalization).spread(shape))
 
 
 def _insert(
@@ -253,32 +255,32 @@ def set_interface_types(
         LayoutError: none of the inputs, or of the outputs, is quantized, or of int64.
     """
     ends = _Ends(model)
-    told: list[str] = []
+    sentences: list[str] = []
     sides = (("input", inputs, model.graph.inputs), ("output", outputs, model.graph.outputs))
-    for side, asked, values in sides:
-        if asked is None:
+    for side, requested_type, values in sides:
+        if requested_type is None:
             continue
-        if TYPES[asked] == ir.DataType.INT32:
-            told += ends.shorten(side, values)
+        if TYPES[requested_type] == ir.DataType.INT32:
+            sentences += ends.shorten(side, values)
             continue
         quantized = [(value, known) for value in values if (known := ends.quantization(value, side)) is not None]
         fed = [value for value in values if value.name in normalized and value.dtype in FLOATS]
-        if not quantized and not (side == "input" and fed and TYPES[asked] in HIGHER):
+        if not quantized and not (side == "input" and fed and TYPES[requested_type] in HIGHER):
             types = ", ".join(f"{value.name} is {_name(value.dtype)}" for value in values[:4]) or "there are none"
-            said = f"--{side}-type {asked}: no {side} is quantized with 8 bits and one scale ({types})"
-            raise LayoutError(f"{said}; {_remedy(side, asked)}")
+            said = f"--{side}-type {requested_type}: no {side} is quantized with 8 bits and one scale ({types})"
+            raise LayoutError(f"{said}; {_remedy(side, requested_type)}")
         for value, quantization in quantized:
-            name, before, dtype = value.name, value.dtype, TYPES[asked]
+            name, before, dtype = value.name, value.dtype, TYPES[requested_type]
             if before != dtype:
                 (ends.change_input if side == "input" else ends.change_output)(value, quantization, dtype)
-                told.append(f"{side} {name}: {_name(before)} in the source, {asked} here")
-    return tuple(told)
+                sentences.append(f"{side} {name}: {_name(before)} in the source, {requested_type} here")
+    return tuple(sentences)
 
 
-def _remedy(side: str, asked: str) -> str:
-    if asked == "float32":
+def _remedy(side: str, requested_type: str) -> str:
+    if requested_type == "float32":
         return f"leave --{side}-type out"
-    if side == "output" or asked != "uint8":
+    if side == "output" or requested_type != "uint8":
         return "--quantize int8 --calibrate DATA quantizes it, for a .tflite result (docs/how-to/int8.md)"
     return "--normalize INPUT=MEAN:STD beside it makes real numbers of pixels (docs/how-to/interface.md, Raw pixels)"
 
@@ -286,13 +288,13 @@ def _remedy(side: str, asked: str) -> str:
 def integer_ends(model: ir.Model) -> dict[str, tuple[float, int]]:
     """Return the quantized inputs and outputs that are integers, by name -> their scale and zero point."""
     ends = _Ends(model)
-    found: dict[str, tuple[float, int]] = {}
+    quantization_of: dict[str, tuple[float, int]] = {}
     for side, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
         for value in values:
             known = ends.quantization(value, side) if value.dtype in HIGHER and value.name else None
             if known is not None:
-                found[value.name or ""] = (known.scale, known.zero_point)
-    return found
+                quantization_of[value.name or ""] = (known.scale, known.zero_point)
+    return quantization_of
 
 
 def _name(dtype: ir.DataType | None) -> str:
@@ -404,7 +406,7 @@ class _Ends:
 
 
 def _readers(value: ir.Value) -> list[ir.Node | None]:
-    """The nodes that read a value, behind Transposes and Reshapes; None among them where an output is one."""
+    """Return the nodes that read a value, behind Transposes and Reshapes; None among them where an output is one."""
 
     def views(value: ir.Value) -> list[ir.Value]:
         return [use.node.outputs[0] for use in value.uses() if _is_view(use.node)]
@@ -419,5 +421,5 @@ def _is_view(node: ir.Node) -> bool:
 
 
 def _producer(value: ir.Value) -> ir.Node | None:
-    """The node that gives a value, before Transposes and Reshapes."""
+    """Return the node that gives a value, before Transposes and Reshapes."""
     return None if (before := behind(value, _is_view)) is None else before.producer()

@@ -46,7 +46,7 @@ def join_tiles(
 
 
 def _graphs(graph: ir.Graph) -> list[ir.Graph]:
-    """A graph and the bodies of its nodes, outer ones first."""
+    """Return a graph and the bodies of its nodes, outer ones first."""
     return [graph, *(inner for node in graph for body in bodies(node) for inner in _graphs(body))]
 
 
@@ -56,9 +56,9 @@ class _Joining:
     alike: frozenset[str]
     known: Facts = field(default_factory=Facts)
     joined: dict[ir.Value, Groups] = field(default_factory=dict)
-    wanted: dict[ir.Node, dict[tuple[bool, int], Groups]] = field(default_factory=dict)
+    groups_of_operand: dict[ir.Node, dict[tuple[bool, int], Groups]] = field(default_factory=dict)
     shapes: dict[ir.Value, tuple[int | str | None, ...]] = field(default_factory=dict)
-    made: dict[tuple[ir.Value, ir.Graph | None, bool], ir.Value] = field(default_factory=dict)
+    value_of: dict[tuple[ir.Value, ir.Graph | None, bool], ir.Value] = field(default_factory=dict)
     count: int = 0
 
     def __post_init__(self) -> None:
@@ -66,26 +66,30 @@ class _Joining:
         self.names = self.constants.names
 
     def decide(self, graph: ir.Graph) -> None:
-        """Which values are given in joined shapes: what kernels give, and what operators on elements make of that."""
+        """Decide which values have joined shapes: results of kernels, and of operators on elements behind them."""
         for node in graph:
-            wanted = node.meta.get(JOINED)
-            self.wanted[node] = self._following(node) if wanted is None else wanted
-            for (output, slot), groups in self.wanted[node].items():
+            groups_by_slot = node.meta.get(JOINED)
+            self.groups_of_operand[node] = self._following(node) if groups_by_slot is None else groups_by_slot
+            for (output, slot), groups in self.groups_of_operand[node].items():
                 if output:
                     self.joined[node.outputs[slot]] = groups
 
     def _following(self, node: ir.Node) -> dict[tuple[bool, int], Groups]:
         """Do the same for an operator on every element alone, where most of what it reads is given in joined shapes."""
-        given = [self.joined[value] for value in node.inputs if value in self.joined]
-        if not given or len(set(given)) > 1 or not (like := self._elementwise(node) or self._laid(node, given[0])):
+        operand_groups = [self.joined[value] for value in node.inputs if value in self.joined]
+        if (
+            not operand_groups
+            or len(set(operand_groups)) > 1
+            or not (like := self._elementwise(node) or self._concatenated(node, operand_groups[0]))
+        ):
             return {}
         others = [slot for slot in like if (value := node.inputs[slot]) not in self.joined and not _is_constant(value)]
         uses = (use for value in node.outputs for use in value.uses())
         is_wanted = any((False, use.idx) in use.node.meta.get(JOINED, {}) for use in uses)  # joined, by a kernel
-        if len(others) >= len(given) + is_wanted:
+        if len(others) >= len(operand_groups) + is_wanted:
             return {}
-        return {(False, slot): given[0] for slot in like} | {
-            (True, slot): given[0] for slot, value in enumerate(node.outputs) if value.name
+        return {(False, slot): operand_groups[0] for slot in like} | {
+            (True, slot): operand_groups[0] for slot, value in enumerate(node.outputs) if value.name
         }
 
     def _elementwise(self, node: ir.Node) -> list[int]:
@@ -97,13 +101,13 @@ class _Joining:
         shape = operator.outputs[0]
         read = [slot for slot, letters in enumerate(fact.inputs) if letters is not None]
         full = [slot for slot in read if operator.inputs[slot] == shape and shape is not None]
-        same = all(given == shape for given in operator.outputs)
+        same = all(dims == shape for dims in operator.outputs)
         rest = [operator.inputs[slot] for slot in read if slot not in full]
-        numbers = all(given is not None and len(given) < _RANK and {*given} <= {1} for given in rest)
+        numbers = all(dims is not None and len(dims) < _RANK and {*dims} <= {1} for dims in rest)
         return full if same and numbers else []
 
-    def _laid(self, node: ir.Node, groups: Groups) -> list[int]:
-        """The inputs of an operator that lays images one after another along the first axis in tiles."""
+    def _concatenated(self, node: ir.Node, groups: Groups) -> list[int]:
+        """Return the inputs of an operator that lays images one after another along the first axis in tiles."""
         if node.domain not in ("", "ai.onnx") or node.op_type not in self.alike:
             return []
         first = next(place for place, group in enumerate(groups) if len(group) > 1)
@@ -112,14 +116,14 @@ class _Joining:
     def write(self, graph: ir.Graph) -> None:
         """Give every value its shape, and Reshapes to the uses that want another."""
         for node in list(graph):
-            wanted = self.wanted[node]
+            groups_by_slot = self.groups_of_operand[node]
             for slot, value in enumerate(node.inputs):
-                groups = wanted.get((False, slot))
+                groups = groups_by_slot.get((False, slot))
                 if slot == 0 and self._takes_any_shape(node):
                     continue
                 if value is not None and (value in self.joined) != (groups is not None):
                     node.replace_input_with(slot, self._as(value, groups, node, graph))
-            for (output, slot), groups in wanted.items():
+            for (output, slot), groups in groups_by_slot.items():
                 if output and (shape := node.outputs[slot].shape) is not None:
                     self.shapes[node.outputs[slot]] = tuple(_dims(shape))
                     node.outputs[slot].shape = _joined(shape, groups)
@@ -140,17 +144,17 @@ class _Joining:
         return isinstance(fact, Regrouped) and shape is not None and bool(np.all(shape.numpy() != 0))
 
     def _as(self, value: ir.Value, groups: Groups | None, node: ir.Node, graph: ir.Graph) -> ir.Value:
-        """A value in its joined shape, or where `groups` is None in the one that it had."""
+        """Return a value in its joined shape, or where `groups` is None in the one that it had."""
         constant = groups is not None and _is_constant(value)
         key = (value, None if constant else graph, groups is not None)
-        if key not in self.made:
+        if key not in self.value_of:
             if groups is not None and constant:
-                self.made[key] = self._constant(value, groups)
+                self.value_of[key] = self._constant(value, groups)
             else:
                 new = self._reshape(value, groups)
                 graph.insert_before(node, new)
-                self.made[key] = new.outputs[0]
-        return self.made[key]
+                self.value_of[key] = new.outputs[0]
+        return self.value_of[key]
 
     def _constant(self, value: ir.Value, groups: Groups) -> ir.Value:
         tensor = value.const_value
@@ -162,7 +166,9 @@ class _Joining:
             return ir.Tensor(np.ascontiguousarray(tensor.numpy()).reshape(extents), dtype=tensor.dtype, shape=shape)
 
         lazy = ir.LazyTensor(stated, tensor.dtype, shape)
-        if not value.is_graph_output() and all((False, use.idx) in self.wanted[use.node] for use in value.uses()):
+        if not value.is_graph_output() and all(
+            (False, use.idx) in self.groups_of_operand[use.node] for use in value.uses()
+        ):
             value.const_value, value.shape = lazy, shape
             return value
         new = ir.val(self.names.unique(f"{value.name}/joined"), const_value=lazy)
@@ -199,7 +205,7 @@ def _dims(shape: Iterable[int | ir.SymbolicDim]) -> list[int | str | None]:
 
 
 def _joined(shape: ir.Shape | Sequence[int | ir.SymbolicDim], groups: Groups) -> ir.Shape:
-    """A shape with its tiles joined: what is dynamic keeps its place."""
+    """Return a shape with its tiles joined: what is dynamic keeps its place."""
     dims = _dims(shape)
     stated: list[int | str | None] = []
     for group in groups:
@@ -249,14 +255,14 @@ class _Padding:
     def look(self) -> None:
         """Find the values that may have more channels, and those that have as many as each other."""
         for node in self.model.graph:
-            found = self._convolution(node) or self._between(node)
+            entry = self._convolution(node) or self._between(node)
             self.bad.update(captured(node))
-            if found is None:
+            if entry is None:
                 self.bad.update(value for value in (*node.inputs, *node.outputs) if value is not None)
                 continue
-            self.nodes.append(found)
-            for value in found.alike[1:]:
-                self.parent[self._of(value)] = self._of(found.alike[0])
+            self.nodes.append(entry)
+            for value in entry.alike[1:]:
+                self.parent[self._of(value)] = self._of(entry.alike[0])
 
     def _of(self, value: ir.Value) -> ir.Value:
         while (above := self.parent.get(value, value)) is not value:
@@ -287,37 +293,40 @@ class _Padding:
             return None
         if fact.broadcast and fact.changes is not unchanged:
             return None
-        found = _Node(node, [node.outputs[0]])
+        entry = _Node(node, [node.outputs[0]])
         for slot, letters in enumerate(fact.inputs):
             value = node.inputs[slot]
             if letters is None or value is None:
                 continue
-            held = _extent(operator, slot)
-            if held == 1:
+            channels = _extent(operator, slot)
+            if channels == 1:
                 continue
-            if held is not None and self.constants.of(value):
-                found.rows[slot] = len(letters) - IMAGE + CHANNELS
-            elif held is not None and operator.rank(slot) == IMAGE:
-                found.alike.append(value)
+            if channels is not None and self.constants.of(value):
+                entry.rows[slot] = len(letters) - IMAGE + CHANNELS
+            elif channels is not None and operator.rank(slot) == IMAGE:
+                entry.alike.append(value)
             else:
                 return None
-        return found
+        return entry
 
     def pad(self) -> int:
         """Give the values that may have them more channels."""
         bad = {self._of(value) for value in self.bad}
         more = dict(self._more(bad))
-        for found in self.nodes:
-            node = found.node
-            given, read = more.get(node.outputs[0], 0), more.get(node.inputs[0], 0) if node.inputs[0] else 0
-            for places, count in ((found.rows, given), (found.columns, read)):
+        for entry in self.nodes:
+            node = entry.node
+            added_outputs, added_inputs = (
+                more.get(node.outputs[0], 0),
+                more.get(node.inputs[0], 0) if node.inputs[0] else 0,
+            )
+            for places, count in ((entry.rows, added_outputs), (entry.columns, added_inputs)):
                 for slot, axis in places.items():
                     value = self.constants.of(node.inputs[slot])
                     if count and value is not None:
                         node.replace_input_with(slot, self._padded(value, axis, count))
-            if found.groups and given:
+            if entry.groups and added_outputs:
                 groups = node.attributes.get_int("group", 1)
-                node.attributes.add(ir.AttrInt64("group", groups + given))
+                node.attributes.add(ir.AttrInt64("group", groups + added_outputs))
         for value, count in more.items():
             dims = list(value.shape or ())
             dims[CHANNELS] = count + dims[CHANNELS]
@@ -332,9 +341,9 @@ class _Padding:
             shape, tile = value.shape, self.blocks.tile
             if self._of(value) in bad or shape is None or len(shape) != IMAGE or value.dtype != ir.DataType.FLOAT:
                 continue
-            held = shape[CHANNELS]
-            if isinstance(held, int) and held % tile and 2 * held >= tile:
-                yield value, -held % tile
+            channels = shape[CHANNELS]
+            if isinstance(channels, int) and channels % tile and 2 * channels >= tile:
+                yield value, -channels % tile
 
     def _padded(self, value: ir.Value, axis: int, count: int) -> ir.Value:
         key = value, axis, count
@@ -347,10 +356,10 @@ class _Padding:
 
 
 def _extent(operator: Operator, slot: int) -> int | None:
-    """How many channels an operand has, counted from the last axis; 1 where it has none; None: not known."""
+    """Return how many channels an operand has, its axis counted from the last; 1 without it; None: not known."""
     shape = operator.shape(slot)
     if shape is None:
         return None
     place = len(shape) - IMAGE + CHANNELS
-    held = shape[place] if place >= 0 else 1
-    return held if isinstance(held, int) else None
+    extent = shape[place] if place >= 0 else 1
+    return extent if isinstance(extent, int) else None

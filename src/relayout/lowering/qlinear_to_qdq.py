@@ -101,12 +101,12 @@ class _Writer:
         if bias is None:
             return False
         reals = [self._dequantized(node, slots, form, place) for place, slots in enumerate(operands)]
-        kept = [attribute for name, attribute in node.attributes.items() if name not in form.dropped]
+        attributes = [attribute for name, attribute in node.attributes.items() if name not in form.dropped]
         y = node.outputs[0]
         scale, zero = (_at(node, place) for place in form.result)
         real = ir.val(self.names.unique(f"{y.name}/real"), _type_of(scale), y.shape)
-        made = ir.Node("", form.op_type, [*reals, *bias], kept, outputs=[real], name=node.name)
-        graph.insert_before(node, made)
+        real_node = ir.Node("", form.op_type, [*reals, *bias], attributes, outputs=[real], name=node.name)
+        graph.insert_before(node, real_node)
         stem = self.names.unique(f"{y.name}/QuantizeLinear")
         quantize = ir.Node("", "QuantizeLinear", [real, scale, zero], [], name=stem)
         graph.insert_before(node, quantize)
@@ -141,10 +141,10 @@ class _Writer:
     ) -> ir.Value:
         stem = self.names.unique(f"{like.name}/dequantized")
         value = ir.val(stem, _type_of(inputs[1]), like.shape)
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
-        node = ir.Node("", "DequantizeLinear", given, attributes, outputs=[value], name=f"{stem}/DequantizeLinear")
+        operands = list(inputs)
+        while operands and operands[-1] is None:
+            operands.pop()
+        node = ir.Node("", "DequantizeLinear", operands, attributes, outputs=[value], name=f"{stem}/DequantizeLinear")
         assert isinstance(before.graph, ir.Graph)
         before.graph.insert_before(before, node)
         return value

@@ -78,7 +78,7 @@ def _is_view(model: ir.Model, node: ir.Node) -> bool:
 
 
 def _integers(model: ir.Model, value: ir.Value | None) -> ir.Value | None:
-    """The integers that a value was dequantized from, over views."""
+    """Return the integers that a value was dequantized from, over views."""
     before = behind(value, lambda node: _is_view(model, node))
     node = None if before is None else before.producer()
     return node.inputs[0] if node is not None and node.op_type == DEQUANTIZE and not node.domain else None
@@ -129,9 +129,9 @@ def _ends_in_signed(reader: IntegerReader, value: ir.Value) -> bool:
 def _is_signed(reader: IntegerReader, node: ir.Node) -> bool:
     """Tell whether a node quantizes or dequantizes int8, as a whole."""
     values = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
-    found = None if values is None else reader.integers(node, values)
+    integers = None if values is None else reader.integers(node, values)
     named = len(node.inputs) > 2 and node.inputs[2] is not None
-    return found is not None and named and found.is_plain and found.values.dtype == ir.DataType.INT8
+    return integers is not None and named and integers.is_plain and integers.values.dtype == ir.DataType.INT8
 
 
 def _shift(reader: IntegerReader, node: ir.Node) -> None:
@@ -147,11 +147,13 @@ def _pair(reader: IntegerReader, node: ir.Node, value: ir.Value | None, *, after
     stored = ir.val(reader.names.unique(f"{value.name}/unsigned"), ir.DataType.UINT8, value.shape)
     real = ir.Value(name=reader.names.unique(f"{value.name}/real"), type=value.type, shape=value.shape)
     ends = [
-        ir.Node("", op_type, [read, scale, zero], outputs=[given], name=reader.names.unique(f"{given.name}/{op_type}"))
-        for op_type, read, given in (("QuantizeLinear", value, stored), ("DequantizeLinear", stored, real))
+        ir.Node(
+            "", op_type, [read, scale, zero], outputs=[output], name=reader.names.unique(f"{output.name}/{op_type}")
+        )
+        for op_type, read, output in (("QuantizeLinear", value, stored), ("DequantizeLinear", stored, real))
     ]
-    made: tuple[ir.Value | ir.Node, ...] = (stored, real, *ends)
-    for each in made:
+    additions: tuple[ir.Value | ir.Node, ...] = (stored, real, *ends)
+    for each in additions:
         stands_for(each, value)
     assert node.graph is not None
     if after:
@@ -196,8 +198,8 @@ def _slots(operands: str, count: int) -> Iterator[tuple[int, str]]:
             yield slot, word[1:]
 
 
-def _at(found: MatchedUnit, slot: int) -> Integers:
-    operand = found.operands[slot] if slot < len(found.operands) else None
+def _at(match: MatchedUnit, slot: int) -> Integers:
+    operand = match.operands[slot] if slot < len(match.operands) else None
     if operand is None:
         raise DeclinedError
     return operand
@@ -234,18 +236,18 @@ class _Fusing:
 
     def end(self, node: ir.Node) -> None:
         """Write the unit that a QuantizeLinear ends, if there is one that some row fits."""
-        found = self._found(node)
-        if found is None:
+        match = self._matched_unit(node)
+        if match is None:
             return
-        dtype = found.result.values.dtype
+        dtype = match.result.values.dtype
         for unit in self.units:
-            if dtype is None or unit.reals or not unit.takes(found.operator, dtype.name):
+            if dtype is None or unit.reals or not unit.takes(match.operator, dtype.name):
                 continue
             try:
-                inputs = self._operands(unit, found)
+                inputs = self._operands(unit, match)
             except DeclinedError:
                 continue
-            self._write(unit, found, inputs)
+            self._write(unit, match, inputs)
             return
 
     def clear(self) -> None:
@@ -256,7 +258,7 @@ class _Fusing:
 
     # What a unit is
 
-    def _found(self, end: ir.Node) -> MatchedUnit | None:
+    def _matched_unit(self, end: ir.Node) -> MatchedUnit | None:
         result = self.reader.integers(end, end.outputs[0])
         value = end.inputs[0]
         if result is None or not result.is_plain or result.values.dtype not in BYTE_TYPES:
@@ -278,31 +280,35 @@ class _Fusing:
         self.reader.left.update(dict.fromkeys((*between, node)))
         return MatchedUnit(node, operator, end, result, operands)
 
-    def _write(self, unit: Unit, found: MatchedUnit, inputs: Sequence[ir.Value | None]) -> None:
+    def _write(self, unit: Unit, match: MatchedUnit, inputs: Sequence[ir.Value | None]) -> None:
         """The QuantizeLinear becomes the operator on integers, or the Squeeze after it."""
-        node, end = found.node, found.end
+        node, end = match.node, match.end
         domain, _, op_type = (unit.written or node.op_type).rpartition(":")
-        said = dict(unit.attributes(found.operator))
-        kept = [attribute for attribute in node.attributes.values() if attribute.name not in said and not unit.affine]
-        kept += [ir.convenience.convert_attribute(name, value) for name, value in said.items() if value is not None]
-        squeezed = unit.squeezed(found.operator)
+        said = dict(unit.attributes(match.operator))
+        attributes = [
+            attribute for attribute in node.attributes.values() if attribute.name not in said and not unit.affine
+        ]
+        attributes += [
+            ir.convenience.convert_attribute(name, value) for name, value in said.items() if value is not None
+        ]
+        squeezed = unit.squeezed(match.operator)
         if squeezed:
-            given = end.outputs[0]
-            dims: list[int | ir.SymbolicDim] = list(given.shape or ())
+            output = end.outputs[0]
+            dims: list[int | ir.SymbolicDim] = list(output.shape or ())
             for axis in squeezed:
                 dims.insert(axis, 1)
-            shape = None if given.shape is None else ir.Shape(dims)
-            whole = ir.Value(name=self.names.unique(f"{given.name}/kept"), type=given.type, shape=shape)
-            stands_for(whole, given)
+            shape = None if output.shape is None else ir.Shape(dims)
+            whole = ir.Value(name=self.names.unique(f"{output.name}/kept"), type=output.type, shape=shape)
+            stands_for(whole, output)
             assert end.graph is not None
-            end.graph.insert_before(end, ir.Node(domain, op_type, inputs, kept, outputs=[whole], name=node.name))
+            end.graph.insert_before(end, ir.Node(domain, op_type, inputs, attributes, outputs=[whole], name=node.name))
             if self.model.opset_imports.get("", 1) < AXES_AS_INPUT:
                 become(end, "", "Squeeze", [whole], [ir.AttrInt64s("axes", list(squeezed))])
             else:
                 axes = self.constants.new(f"{whole.name}/axes", np.array(squeezed, np.int64))
                 become(end, "", "Squeeze", [whole, axes], [])
         else:
-            become(end, domain, op_type, inputs, kept)
+            become(end, domain, op_type, inputs, attributes)
             end.name = node.name or end.name
         if domain:
             self.model.opset_imports.setdefault(domain, 1)
@@ -310,123 +316,125 @@ class _Fusing:
 
     # The operands of an operator on integers, as a row of the target asks for them
 
-    def _operands(self, unit: Unit, found: MatchedUnit) -> list[ir.Value | None]:
+    def _operands(self, unit: Unit, match: MatchedUnit) -> list[ir.Value | None]:
         """Return the operands of the operator on integers.
 
         Raises:
             DeclinedError: the row does not fit the unit.
         """
         if unit.affine:
-            return self._affine(found)
+            return self._affine(match)
         inputs: list[ir.Value | None] = []
-        for slot, form in _slots(unit.operands, len(found.operands)):
-            inputs += getattr(self, f"_{FORMS[form]}")(unit, found, slot)
+        for slot, form in _slots(unit.operands, len(match.operands)):
+            inputs += getattr(self, f"_{FORMS[form]}")(unit, match, slot)
         while inputs and inputs[-1] is None:
             inputs.pop()
         return inputs
 
-    def _result(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
-        return [found.result.scale, found.result.zero]
+    def _result(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        return [match.result.scale, match.result.zero]
 
-    def _data(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
-        operand = _at(found, slot)
-        kinds = operand.values.dtype, found.result.values.dtype
+    def _data(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        operand = _at(match, slot)
+        kinds = operand.values.dtype, match.result.values.dtype
         if operand.is_plain and kinds == BYTE_TYPES and known_constant(operand.values) is not None:
             return [self.reader.shifted(operand.values), operand.scale, self.reader.shifted(operand.zero)]
         if not operand.is_plain or kinds[0] != kinds[1]:
             raise DeclinedError
         return [operand.values, operand.scale, operand.zero]
 
-    def _alike(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
-        if unit.early and found.operands[slot] is None:
-            return [self._earlier(found, slot)]
-        operand = _at(found, slot)
-        if not operand.alike(found.result):
+    def _alike(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        if unit.early and match.operands[slot] is None:
+            return [self._earlier(match, slot)]
+        operand = _at(match, slot)
+        if not operand.alike(match.result):
             raise DeclinedError
         return [operand.values]
 
-    def _earlier(self, found: MatchedUnit, slot: int) -> ir.Value:
-        """An operand, quantized as the result is; what gives it may be a unit now."""
-        real, node = found.node.inputs[slot], found.node
+    def _earlier(self, match: MatchedUnit, slot: int) -> ir.Value:
+        """Return an operand, quantized as the result is; what gives it may be a unit now."""
+        real, node = match.node.inputs[slot], match.node
         if real is None or real.dtype != ir.DataType.FLOAT or node.graph is None:
             raise DeclinedError
-        stem, kind = f"{real.name}/quantized", ir.TensorType(found.result.values.dtype or ir.DataType.UINT8)
-        given = ir.Value(name=self.names.unique(stem), type=kind, shape=real.shape)
-        read = [real, found.result.scale, found.result.zero]
-        end = ir.Node("", "QuantizeLinear", read, outputs=[given], name=self.names.unique(f"{stem}/QuantizeLinear"))
-        stands_for(given, real)
-        stands_for(end, found.end)
+        stem, kind = f"{real.name}/quantized", ir.TensorType(match.result.values.dtype or ir.DataType.UINT8)
+        quantized_value = ir.Value(name=self.names.unique(stem), type=kind, shape=real.shape)
+        read = [real, match.result.scale, match.result.zero]
+        end = ir.Node(
+            "", "QuantizeLinear", read, outputs=[quantized_value], name=self.names.unique(f"{stem}/QuantizeLinear")
+        )
+        stands_for(quantized_value, real)
+        stands_for(end, match.end)
         node.graph.insert_before(node, end)
         node.replace_input_with(slot, None)
         self.end(end)
-        return given
+        return quantized_value
 
-    def _kernel(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
-        operand = _at(found, slot)
-        own, data = operand.values.dtype, found.result.values.dtype
+    def _kernel(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        operand = _at(match, slot)
+        own, data = operand.values.dtype, match.result.values.dtype
         rank = None if operand.values.shape is None else len(operand.values.shape)
         # One column has no scales of its own: those of a vector lie along what is summed over.
         along = operand.is_plain or (
-            rank is not None and rank > 1 and operand.axis % rank == unit.channel(found.operator) % rank
+            rank is not None and rank > 1 and operand.axis % rank == unit.channel(match.operator) % rank
         )
         if (own != data and (own, data) != BYTE_TYPES) or not along or len(set(operand.zeros.tolist())) > 1:
             raise DeclinedError
         return [operand.values, operand.scale, operand.zero]
 
-    def _bias(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
-        if slot >= len(found.operands) or found.node.inputs[slot] is None:
+    def _bias(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        if slot >= len(match.operands) or match.node.inputs[slot] is None:
             return [None]
-        bias, own = self.reader.real(found.node.inputs[slot]), found.operands[slot]
-        data, kernel = _at(found, 0), _at(found, 1)
+        bias, own = self.reader.real(match.node.inputs[slot]), match.operands[slot]
+        data, kernel = _at(match, 0), _at(match, 1)
         if bias is None or bias.ndim != 1:
             raise DeclinedError
         steps = data.scales.astype(np.float64) * kernel.scales
         stored = None if own is None else known_constant(own.values)
-        integers = bias_in_steps(bias, steps, float(found.result.scales[0]))
+        integers = bias_in_steps(bias, steps, float(match.result.scales[0]))
         if integers is None:
             raise DeclinedError
         if own is not None and stored is not None and np.array_equal(stored, integers):
             return [own.values]
-        return [self.constants.new(f"{found.node.name or found.end.outputs[0].name}/bias", integers)]
+        return [self.constants.new(f"{match.node.name or match.end.outputs[0].name}/bias", integers)]
 
-    def _quantized(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
-        given = slot < len(found.operands) and found.node.inputs[slot] is not None
-        real = self.reader.real(found.node.inputs[slot]) if given else np.zeros(())
+    def _quantized(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        has_operand = slot < len(match.operands) and match.node.inputs[slot] is not None
+        real = self.reader.real(match.node.inputs[slot]) if has_operand else np.zeros(())
         if real is None:
             raise DeclinedError
-        integers = np.rint(real / float(found.result.scales[0])) + int(found.result.zeros[0])
-        made = np.clip(integers, *byte_range(found.result.values)).astype(
-            np.asarray(known_constant(found.result.zero)).dtype
+        integers = np.rint(real / float(match.result.scales[0])) + int(match.result.zeros[0])
+        array = np.clip(integers, *byte_range(match.result.values)).astype(
+            np.asarray(known_constant(match.result.zero)).dtype
         )
-        return [self.constants.new(f"{found.node.name or found.end.outputs[0].name}/{slot}", made)]
+        return [self.constants.new(f"{match.node.name or match.end.outputs[0].name}/{slot}", array)]
 
-    def _raw(self, unit: Unit, found: MatchedUnit, slot: int) -> list[ir.Value | None]:
-        return [found.node.inputs[slot] if slot < len(found.operands) else None]
+    def _raw(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
+        return [match.node.inputs[slot] if slot < len(match.operands) else None]
 
-    def _affine(self, found: MatchedUnit) -> list[ir.Value | None]:
-        known = scale_and_shift(found.operator, [self.reader.real(read) for read in found.node.inputs])
+    def _affine(self, match: MatchedUnit) -> list[ir.Value | None]:
+        known = scale_and_shift(match.operator, [self.reader.real(read) for read in match.node.inputs])
         if known is None:
             raise DeclinedError
         slot, scale, shift = known
-        data = _at(found, slot)
-        if not data.is_plain or data.values.dtype != found.result.values.dtype:
+        data = _at(match, slot)
+        if not data.is_plain or data.values.dtype != match.result.values.dtype:
             raise DeclinedError
-        made = affine_weights(scale, shift, float(data.scales[0]), float(found.result.scales[0]))
-        if made is None:
+        parameters = affine_weights(scale, shift, float(data.scales[0]), float(match.result.scales[0]))
+        if parameters is None:
             raise DeclinedError
-        weights, steps, bias = made
-        rank = found.operator.rank(slot) or 0
-        stem = found.node.name or found.end.outputs[0].name or found.node.op_type
+        weights, steps, bias = parameters
+        rank = match.operator.rank(slot) or 0
+        stem = match.node.name or match.end.outputs[0].name or match.node.op_type
         kernel = self.constants.new(f"{stem}/kernel", weights.reshape(-1, *(1,) * (rank - 1)))
         return [
             *(data.values, data.scale, data.zero, kernel),
             *(self.constants.new(f"{stem}/kernel_scale", steps), self.reader.zero(ir.DataType.INT8)),
-            *(found.result.scale, found.result.zero, self.constants.new(f"{stem}/bias", bias)),
+            *(match.result.scale, match.result.zero, self.constants.new(f"{stem}/bias", bias)),
         ]
 
 
 def _before(value: ir.Value | None, reader: ir.Node) -> ir.Node | None:
-    """The node that gives a value to one reader alone, in the same graph, and gives nothing else."""
+    """Return the node that gives a value to one reader alone, in the same graph, and gives nothing else."""
     node = None if value is None else value.producer()
     if value is None or node is None or node.graph is not reader.graph or len(value.uses()) != 1:
         return None

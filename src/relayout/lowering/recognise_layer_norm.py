@@ -39,11 +39,11 @@ def recognise_gelu(model: ir.Model) -> dict[str, int]:
     Returns:
         Operator -> how many.
     """
-    found = [node for node in all_nodes(model.graph) if node.op_type in ERF and not node.domain]
-    if not found:
+    erf_nodes = [node for node in all_nodes(model.graph) if node.op_type in ERF and not node.domain]
+    if not erf_nodes:
         return {}
     constants = Constants(model)
-    count = sum(_write(model, constants, node) for node in found)
+    count = sum(_write(model, constants, node) for node in erf_nodes)
     return {"Gelu": count} if count else {}
 
 
@@ -116,7 +116,7 @@ _REAL = (TensorType.FLOAT32, TensorType.FLOAT16)
 
 
 class _Factor(NamedTuple):
-    """What x is multiplied with: the tensor of its mean, epsilon, gamma."""
+    """The factor that x is multiplied with: the tensor of its mean, epsilon, gamma."""
 
     mean: int
     epsilon: float
@@ -124,36 +124,36 @@ class _Factor(NamedTuple):
 
 
 class _Pieces:
-    """The pieces that an ADD may be the last of. `found` are the operators that made them."""
+    """The pieces that an ADD may be the last of. `operators` are the operators that made them."""
 
     def __init__(self, op: Operation, count: int) -> None:
         self.op, self.count = op, count
-        self.found: list[Operator] = []
+        self.operators: list[Operator] = []
 
-    def made(self, index: int, name: str, operands: int = 2) -> Operator | None:
-        """The operator of that name that computes a tensor, as it is."""
+    def producer_of(self, index: int, name: str, operands: int = 2) -> Operator | None:
+        """Return the operator of that name that computes a tensor, as it is."""
         operator = self.op.tensors.flow.producer(index)
         if operator is None or operator.name != name or len(operator.inputs) != operands or min(operator.inputs) < 0:
             return None
         if options_of(operator).fields.get("fused_activation_function"):
             return None
-        self.found.append(operator)
+        self.operators.append(operator)
         return operator
 
     def constant(self, index: int) -> Tensor | None:
-        """A constant of real numbers."""
+        """Return a constant of real numbers."""
         tensor = widened_from(self.op, self.op.tensors.subgraph.tensors[index])
         return tensor if tensor.data is not None and tensor.type in _REAL else None
 
     def row(self, index: int) -> Tensor | None:
-        """A constant with one element for each place of a row."""
+        """Return a constant with one element for each place of a row."""
         tensor = self.constant(index)
         shape = () if tensor is None else tensor.shape
         return tensor if shape and shape == (*(1,) * (len(shape) - 1), self.count) and len(shape) <= RANK else None
 
     def of_mean(self, index: int) -> int | None:
-        """What a tensor is the mean of, along the last axis."""
-        operator = self.made(index, "MEAN")
+        """Return the tensor whose mean along the last axis a tensor is; None if it is no such mean."""
+        operator = self.producer_of(index, "MEAN")
         axes = None if operator is None else self.op.tensors.subgraph.tensors[operator.inputs[1]]
         if operator is None or axes is None or axes.data is None or axes.type != TensorType.INT32:
             return None
@@ -163,7 +163,7 @@ class _Pieces:
 
     def factor(self, index: int, x: int) -> _Factor | None:
         """Gamma over the root of x's variance."""
-        for root, gamma in _both(self.made(index, "MUL")):
+        for root, gamma in _both(self.producer_of(index, "MUL")):
             row = self.row(gamma)
             inner = self.without_gamma(root, x) if row is not None else None
             if inner is not None:
@@ -171,27 +171,27 @@ class _Pieces:
         return self.without_gamma(index, x)
 
     def without_gamma(self, index: int, x: int) -> _Factor | None:
-        """One over the root of x's variance."""
-        root_of = self.made(index, "RSQRT", 1)
-        for variance, epsilon in _both(self.made(root_of.inputs[0], "ADD") if root_of else None):
+        """Return one over the root of x's variance."""
+        root_of = self.producer_of(index, "RSQRT", 1)
+        for variance, epsilon in _both(self.producer_of(root_of.inputs[0], "ADD") if root_of else None):
             least, squares = self.constant(epsilon), self.of_mean(variance)
-            distances = self.made(squares, "SQUARED_DIFFERENCE") if squares is not None else None
+            distances = self.producer_of(squares, "SQUARED_DIFFERENCE") if squares is not None else None
             for one, mean in _both(distances):
                 if one == x and least is not None and array(least).size == 1 and self.of_mean(mean) == x:
                     return _Factor(mean, float(array(least).reshape(-1)[0]), None)
         return None
 
     def is_shift(self, index: int, factor: int, mean: int) -> bool:
-        """Whether a tensor is the negative mean times the factor."""
-        for negative, other in _both(self.made(index, "MUL")):
-            negation = self.made(negative, "NEG", 1)
+        """Tell whether a tensor is the negative mean times the factor."""
+        for negative, other in _both(self.producer_of(index, "MUL")):
+            negation = self.producer_of(negative, "NEG", 1)
             if other == factor and negation is not None and negation.inputs[0] == mean:
                 return True
         return False
 
 
 def _both(operator: Operator | None) -> Iterator[tuple[int, int]]:
-    """An operator's two operands, in either order."""
+    """Yield an operator's two operands, in either order."""
     if operator is not None:
         first, second = operator.inputs
         yield first, second
@@ -212,18 +212,18 @@ def layer_normalized(
         return False
     pieces = _Pieces(op, shape[-1])
     for scaled, shift in _both(op.operator):
-        for x, index in _both(pieces.made(scaled, "MUL")):
+        for x, index in _both(pieces.producer_of(scaled, "MUL")):
             factor = pieces.factor(index, x)
             if factor is None or not _is_of_rows(op, op.tensors.subgraph.tensors[x], pieces.count):
                 continue
             beta = None
             if not pieces.is_shift(shift, index, factor.mean):
-                sums = _both(pieces.made(shift, "ADD"))
+                sums = _both(pieces.producer_of(shift, "ADD"))
                 rows = (pieces.row(other) for inner, other in sums if pieces.is_shift(inner, index, factor.mean))
                 beta = next((row for row in rows if row is not None), None)
                 if beta is None:
                     continue
-            for operator in pieces.found:
+            for operator in pieces.operators:
                 op.spare(operator)
             gamma = np.ones(pieces.count, np.float32) if factor.gamma is None else vector(factor.gamma)
             constants = [gamma] if beta is None else [gamma, vector(beta)]
@@ -234,7 +234,7 @@ def layer_normalized(
 
 
 def _is_of_rows(op: Operation, tensor: Tensor, count: int) -> bool:
-    """Whether a tensor is of real rows, the number of which may be known only at run time."""
+    """Tell whether a tensor has real rows; their number may be known only at run time."""
     if tensor.type != TensorType.FLOAT32 or not op.tensors.has_value(tensor):
         return False
     shape = dims(op.tensors.value(tensor))

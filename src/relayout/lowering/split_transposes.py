@@ -59,8 +59,8 @@ class _Steps:
         if run < least or outer * run * rest < LEAST_ELEMENTS:
             return False
         runs = (*shape[:place], *shape[behind:], *shape[place:behind])
-        kept = ir.AttrInt64s("perm", [*perm[:place], *perm[behind:], *inner])
-        step = self._before(node, "Transpose", [node.inputs[0]], runs, kept)
+        perm_attribute = ir.AttrInt64s("perm", [*perm[:place], *perm[behind:], *inner])
+        step = self._before(node, "Transpose", [node.inputs[0]], runs, perm_attribute)
         step = self._before(node, "Reshape", [step, self._constant(value, (outer, rest, run))], (outer, rest, run))
         step = self._before(node, "Transpose", [step], (outer, run, rest), ir.AttrInt64s("perm", (0, 2, 1)))
         become(node, "", "Reshape", [step, self._constant(value, shape)])

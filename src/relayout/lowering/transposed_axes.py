@@ -60,13 +60,15 @@ class Axis(NamedTuple):
 
     def place(self, number: int, *, among: int = 0) -> Place:
         """Return the convolution for the pixels at a place. Its window holds the taps of `among` places, if any."""
-        met = self.met(number)
-        offsets = [offset for each in range(among) for offset, _ in self.met(each)] or [offset for offset, _ in met]
+        offset_taps = self.met(number)
+        offsets = [offset for each in range(among) for offset, _ in self.met(each)] or [
+            offset for offset, _ in offset_taps
+        ]
         # No convolution leaves elements out at an end, so that the window reaches to both.
         first = min([0, *offsets])
         last = max([first, -self.more, *offsets])
         step = self.dilation if self.stride == 1 and first == offsets[-1] and last == offsets[0] else 1
-        taps = tuple(((offset - first) // step, tap) for offset, tap in met)
+        taps = tuple(((offset - first) // step, tap) for offset, tap in offset_taps)
         return Place(taps, (last - first) // step + 1, step, (-first, self.more + last))
 
 
@@ -98,10 +100,10 @@ def kernel_at(
     zero: NDArray[np.generic] | None = None,  # the integers that mean zero, one or one for each output; None: 0
 ) -> NDArray[np.generic]:
     """Return the kernel of the pixels at some places, with zeros for elements that no tap meets."""
-    taken = np.zeros((*kernel.shape[:2], *(place.window for place in places)), kernel.dtype)
+    subkernel = np.zeros((*kernel.shape[:2], *(place.window for place in places)), kernel.dtype)
     if zero is not None:
-        taken[:] = zero.reshape(-1, *[1] * (taken.ndim - 1))
+        subkernel[:] = zero.reshape(-1, *[1] * (subkernel.ndim - 1))
     for pairs in product(*(place.taps for place in places)):
         elements, taps = zip(*pairs, strict=True)
-        taken[(..., *elements)] = kernel[(..., *taps)]
-    return taken
+        subkernel[(..., *elements)] = kernel[(..., *taps)]
+    return subkernel

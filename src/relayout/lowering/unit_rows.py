@@ -50,7 +50,7 @@ def _is_symmetric(quantization: Quantization) -> bool:
 
 
 def _weights(unit: QuantizedUnit) -> Iterator[Quantization]:
-    """The constant operands but for a bias, whose integers have 32 bits."""
+    """Yield the constant operands but for a bias, whose integers have 32 bits."""
     for operand in unit.operands:
         if operand is not None and operand.is_constant and (operand.dtype is None or operand.dtype.itemsize < 4):
             yield operand
@@ -204,13 +204,13 @@ class Unit:
                 raise LayoutError(f"{where}{token!r} names no operand: write '0', '0=', '1w', '2b', '*', 'y' …")
 
     def takes(self, operator: Operator, dtype: str) -> bool:
-        """Whether the row is about a node of a unit that gives integers of a type (ONNX's name)."""
+        """Tell whether the row is about a node of a unit whose result has integers of a type (ONNX's name)."""
         named = not operator.node.domain and operator.name in self.op_types.split() and dtype in self.types
         ranked = not self.ranks or operator.rank() in self.ranks
         return named and ranked and all(limit.holds(operator) for limit in self.limits)
 
     def to_dict(self) -> dict[str, object]:
-        """The row for machines, and for the tables that people read: JSON types only."""
+        """Return the row for machines, and for the tables that people read: JSON types only."""
         return {
             "operators": self.op_types.split(),
             "written": (self.written or "itself") + (", on real numbers" if self.reals else ""),
@@ -230,7 +230,7 @@ SATURATING: Mapping[str, Callable[[Operator], tuple[float, float] | None]] = {
 
 
 def vanishes(operator: Operator, scale: float, zero: int, ends: tuple[int, int]) -> bool:
-    """Whether an activation before a QuantizeLinear changes nothing: the integers' own range cuts as much, or more.
+    """Tell whether an activation before a QuantizeLinear has no effect: the integers' range cuts as much, or more.
 
     Rounding is monotone: q(clip(x, low, high)) is q(x) cut at q(low) and q(high).
     """
@@ -245,8 +245,8 @@ def vanishes(operator: Operator, scale: float, zero: int, ends: tuple[int, int])
 # Scale and shift per channel
 
 
-def _normalize(operator: Operator, given: Sequence[Reals]) -> Reals:
-    x, *parameters = given
+def _normalize(operator: Operator, operands: Sequence[Reals]) -> Reals:
+    x, *parameters = operands
     scale, bias, mean, variance = (each.reshape(1, -1, *(1,) * (x.ndim - 2)) for each in parameters)
     epsilon = operator.node.attributes.get_float("epsilon", 1e-5)
     normal: Reals = (x - mean) / np.sqrt(variance + epsilon) * scale + bias
@@ -254,24 +254,24 @@ def _normalize(operator: Operator, given: Sequence[Reals]) -> Reals:
 
 
 ELEMENTWISE: Mapping[str, Callable[[Operator, Sequence[Reals]], Reals]] = {
-    "Add": lambda _, given: given[0] + given[1],
-    "Sub": lambda _, given: given[0] - given[1],
-    "Mul": lambda _, given: given[0] * given[1],
-    "Div": lambda _, given: given[0] / given[1],
+    "Add": lambda _, operands: operands[0] + operands[1],
+    "Sub": lambda _, operands: operands[0] - operands[1],
+    "Mul": lambda _, operands: operands[0] * operands[1],
+    "Div": lambda _, operands: operands[0] / operands[1],
     "BatchNormalization": _normalize,
 }
 
 
 def scale_and_shift(
     operator: Operator,  # the node
-    given: Sequence[Reals | None],  # its operands where they are constant, as real numbers
+    constants: Sequence[Reals | None],  # its operands where they are constant, as real numbers
 ) -> tuple[int, Reals, Reals] | None:
-    """The operand that is not constant, and `a` and `b` per channel with `f(x) = a x + b`; None: it is not so.
+    """Return the operand that is not constant, and `a` and `b` per channel with `f(x) = a x + b`; None: it is not so.
 
     One number for all channels does not say which axis they are.
     """
-    slots = [slot for slot, known in enumerate(given) if known is None]
-    several = any(known is not None and known.size > 1 for known in given)
+    slots = [slot for slot, known in enumerate(constants) if known is None]
+    several = any(known is not None and known.size > 1 for known in constants)
     if len(slots) != 1 or not several or operator.name not in ELEMENTWISE:
         return None
     (slot,) = slots
@@ -283,7 +283,7 @@ def scale_and_shift(
 
     def at(x: float) -> Reals:
         image = np.full(per_channel, x)
-        return ELEMENTWISE[operator.name](operator, [image if known is None else known for known in given])
+        return ELEMENTWISE[operator.name](operator, [image if known is None else known for known in constants])
 
     with np.errstate(all="ignore"):
         shift, once, twice = at(0.0), at(1.0), at(2.0)
@@ -312,7 +312,7 @@ def affine_weights(
 
 
 def bias_in_steps(bias: Reals, steps: Reals, result: float) -> NDArray[np.int32] | None:
-    """A bias in steps of its accumulators; None: it would be off, or does not fit."""
+    """Return a bias in steps of its accumulators; None: it would be off, or does not fit."""
     integers = np.rint(bias / steps)
     off = np.abs(bias - integers * steps)
     fits = (np.abs(integers) <= np.iinfo(np.int32).max).all() and (off <= STEP_SHARE * result).all()
@@ -363,14 +363,14 @@ class IntegerReader:
         self._zeros: dict[ir.DataType, ir.Value] = {}
 
     def dequantized(self, value: ir.Value) -> Integers | None:
-        """The integers that a value was dequantized from."""
+        """Return the integers that a value was dequantized from."""
         node = value.producer()
         if node is None or node.op_type != DEQUANTIZE or node.domain or node.inputs[0] is None:
             return None
-        found = self.integers(node, node.inputs[0])
-        if found is not None:
+        integers = self.integers(node, node.inputs[0])
+        if integers is not None:
             self.left[node] = None
-        return found
+        return integers
 
     def integers(self, node: ir.Node, values: ir.Value) -> Integers | None:
         """The integers on one side of a node that quantizes or dequantizes, if their scales are constant floats."""
@@ -386,31 +386,31 @@ class IntegerReader:
         return Integers(values, scale, zero, node.attributes.get_int("axis", 1))
 
     def zero(self, dtype: ir.DataType) -> ir.Value:
-        """The zero point of a node that names none."""
+        """Return the zero point of a node that names none."""
         if dtype not in self._zeros:
             self._zeros[dtype] = self.constants.new("zero_point", np.zeros((), dtype.numpy()))
         return self._zeros[dtype]
 
     def real(self, value: ir.Value | None) -> Reals | None:
-        """A constant as real numbers, dequantized where it is stored as integers."""
+        """Return a constant as real numbers, dequantized where it is stored as integers."""
         known = known_constant(value)
         if value is None:
             return None
         if known is not None:
             return known.astype(np.float64) if known.dtype.kind == "f" else None
-        found = self.dequantized(value)
-        integers = None if found is None else known_constant(found.values)
-        if found is None or integers is None:
+        operand = self.dequantized(value)
+        integers = None if operand is None else known_constant(operand.values)
+        if operand is None or integers is None:
             return None
         shape = [1] * integers.ndim
-        if not found.is_plain:
-            shape[found.axis % integers.ndim] = -1
-        zeros, scales = found.zeros, found.scales.astype(np.float64)
+        if not operand.is_plain:
+            shape[operand.axis % integers.ndim] = -1
+        zeros, scales = operand.zeros, operand.scales.astype(np.float64)
         ones: Sequence[int] = shape if integers.ndim else ()
         return np.asarray((integers.astype(np.int64) - zeros.reshape(ones)) * scales.reshape(ones), np.float64)
 
     def shifted(self, zero: ir.Value | None) -> ir.Value:
-        """An int8 constant as uint8."""
+        """Return an int8 constant as uint8."""
         return self.constants.new(
             f"{zero.name if zero else 'zero'}/unsigned", as_unsigned(np.asarray(known_constant(zero)))
         )

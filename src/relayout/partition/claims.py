@@ -122,7 +122,7 @@ def claims(
 
 
 def _operators(model_parts: Iterable[Part]) -> Iterator[ir.Node]:
-    """The nodes that compute: no Transposes, and of a quantized unit its operator alone."""
+    """Yield the nodes that compute: no Transposes, and of a quantized unit its operator alone."""
     for node in (node for part in model_parts for node in part.nodes):
         if node.op_type in TRANSPOSES:
             continue
@@ -132,7 +132,7 @@ def _operators(model_parts: Iterable[Part]) -> Iterator[ir.Node]:
 
 
 def _borders(graph: ir.Graph, on_target: set[ir.Node]) -> Iterator[ir.Node]:
-    """The nodes that the host runs and that a Transpose separates from one that the target runs."""
+    """Yield the nodes that the host runs and that a Transpose separates from one that the target runs."""
     host_nodes: dict[ir.Node, None] = {}
     for node in graph:
         if node.op_type not in TRANSPOSES or node.domain:
@@ -148,13 +148,13 @@ def _borders(graph: ir.Graph, on_target: set[ir.Node]) -> Iterator[ir.Node]:
 def _before(node: ir.Node) -> Iterator[ir.Node]:
     for _ in range(MOST_STEPS):
         value = node.inputs[0]
-        maker = None if value is None else value.producer()
-        if maker is None:
+        producer = None if value is None else value.producer()
+        if producer is None:
             return
-        if not _is_passed(maker):
-            yield maker
+        if not _is_passed(producer):
+            yield producer
             return
-        node = maker
+        node = producer
 
 
 def _behind(node: ir.Node) -> Iterator[ir.Node]:

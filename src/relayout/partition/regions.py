@@ -145,7 +145,7 @@ def parts(
     host: Collection[str] = (),  # first outputs of nodes that the host runs, whatever the target claims
     graph: ir.Graph | None = None,  # the main graph, or a body (default: the main graph)
 ) -> list[Part]:
-    """A graph in parts, each of which a target claims as a whole or not at all.
+    """Return a graph in parts, each of which a target claims as a whole or not at all.
 
     Along every path the side changes at most as often as it must: what the target claims is one part where it is
     connected and nothing that it needs has to come back from the host in between. Nodes that nothing reads are in none.
@@ -188,7 +188,7 @@ def _members(claims: Mapping[ir.Node, bool], levels: Mapping[ir.Node, int]) -> l
 
 
 def _constants(graph: ir.Graph) -> dict[ir.Node, None]:
-    """The nodes that follow from initializers alone, in order."""
+    """Return the nodes that follow from initializers alone, in order."""
     constants: dict[ir.Node, None] = {}
     for node in graph:
         if not node.inputs or draws(node) or any(True for _ in bodies(node)):
@@ -284,12 +284,12 @@ class _Claims:
 
 
 def domain_of(target: Target) -> str:
-    """The domain of the functions that a target's parts are."""
+    """Return the domain of the functions that a target's parts are."""
     return f"{REGIONS}{target.name}"
 
 
 def part_model(model: ir.Model, part: Part) -> ir.Model:
-    """A part as a model of its own; functions that it calls come with it."""
+    """Return a part as a model of its own; functions that it calls come with it."""
     graph = ir.convenience.extract(model.graph, list(part.inputs), list(part.outputs))
     graph.name = part.name
     functions = _called(model, graph)
@@ -308,7 +308,7 @@ def part_model(model: ir.Model, part: Part) -> ir.Model:
 
 
 def _called(model: ir.Model, graph: ir.Graph) -> dict[ir.OperatorIdentifier, ir.Function]:
-    """The functions that a graph calls, and those that these call, in the model's order."""
+    """Return the functions that a graph calls, and those that these call, in the model's order."""
     called: set[ir.OperatorIdentifier] = set()
     ahead: list[ir.Graph | ir.Function] = [graph]
     while ahead:
@@ -375,7 +375,7 @@ def _fold(
 
 
 def _function(model: ir.Model, key: tuple[str, str], parameters: Sequence[ir.Value], part: Part) -> ir.Function:
-    """A part as a function of the values that it is given."""
+    """Return a part as a function of the values that it is given."""
     nodes = (*part.copied, *part.nodes)
     domains = {inner.domain for node in nodes for inner in (node, *nested(node))} | {""}
     imports = {domain: model.opset_imports[domain] for domain in sorted(domains)}

@@ -136,7 +136,7 @@ def open_dimensions(model: ir.Model, request: Asked) -> None:
             for word, group in groups.items()
         ]
     if request.batch is not None:
-        add_notes(model, *_kept(model, request.batch))
+        add_notes(model, *_unbatched_inputs(model, request.batch))
     if places:
         opened = tuple(each for each in openings if each is not None)
         add_facts(model, opened_places=places, opened=opened)
@@ -181,7 +181,7 @@ def _refuse_taken(model: ir.Model, name: Dim, batch: Sequence[tuple[ir.Value, in
                 raise LayoutError(f"batch {name}: axis {axis} of input '{value.name}' has that name; take another")
 
 
-def _kept(model: ir.Model, batch: Dim) -> Iterator[str]:
+def _unbatched_inputs(model: ir.Model, batch: Dim) -> Iterator[str]:
     """Say which inputs keep their first axis."""
     inputs = [
         f"{value.name} ({_extent(value, 0)})"

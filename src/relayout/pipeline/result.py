@@ -437,7 +437,7 @@ def refuse_unknown_ranks(parts: Sequence[Part]) -> None:
 
 
 def target_of(result: Result) -> Target:
-    """The target that a model was converted for.
+    """Return the target that a model was converted for.
 
     Raises:
         LayoutError: there is none.

@@ -334,7 +334,7 @@ def _state_batch(model: ir.Model) -> None:
 
 
 def _renamed(result: Result, names: Mapping[str, str]) -> Result:
-    """A result under other names. The plan and the reasons speak of the source's."""
+    """Return a result under other names. The plan and the reasons speak of the source's."""
     from relayout.apply.provenance import rename as rename_values
 
     ends = (*result.model.graph.inputs, *result.model.graph.outputs)

@@ -109,8 +109,8 @@ def summary_of(
 def _is_quantized(graph: Subgraph, operator: Operator, is_static: bool) -> bool:
     """Return whether an operator gives integers that have a scale, or reads such weights."""
     if is_static:
-        given = [graph.tensors[each] for each in operator.outputs]
-        return any(each.type in BYTES and each.quantization is not None for each in given)
+        outputs = [graph.tensors[each] for each in operator.outputs]
+        return any(each.type in BYTES and each.quantization is not None for each in outputs)
     producers = {each: other.name for other in graph.operators for each in other.outputs}
     read = [graph.tensors[each] for each in operator.inputs if each >= 0]
     return any(
@@ -211,20 +211,20 @@ def _normalizing(graph: Subgraph) -> list[Operator]:
     producers = {each: operator for operator in graph.operators for each in operator.outputs}
     roots = [operator for operator in graph.operators if operator.name in ("RSQRT", "SQRT", "DIV")]
     chosen = [operator for root in roots for operator in _variance(graph, root, producers)]
-    made = {each for before in chosen for each in before.outputs}
+    chosen_outputs = {each for before in chosen for each in before.outputs}
     for operator in graph.operators:
-        if _scales(operator, _computed(graph, operator), made) and operator not in chosen:
+        if _scales(operator, _computed(graph, operator), chosen_outputs) and operator not in chosen:
             chosen.append(operator)
-            made.update(operator.outputs)
+            chosen_outputs.update(operator.outputs)
     last = {operator.outputs[0] for operator in chosen if operator.name == "RESHAPE"}
     last -= {each for operator in chosen for each in operator.inputs}
     return [operator for operator in chosen if operator.outputs[0] not in last]
 
 
-def _scales(operator: Operator, read: set[int], made: set[int]) -> bool:
+def _scales(operator: Operator, read: set[int], chosen_outputs: set[int]) -> bool:
     """Return whether an operator scales or shifts by computed numbers that are all of some, or multiplies by one."""
-    is_factor = operator.name == "MUL" and bool(read & made)
-    return bool(read) and operator.name in (*SCALING, "RESHAPE") and (is_factor or read <= made)
+    is_factor = operator.name == "MUL" and bool(read & chosen_outputs)
+    return bool(read) and operator.name in (*SCALING, "RESHAPE") and (is_factor or read <= chosen_outputs)
 
 
 def _variance(graph: Subgraph, root: Operator, producers: Mapping[int, Operator]) -> list[Operator]:

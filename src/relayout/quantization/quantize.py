@@ -70,8 +70,8 @@ def quantized_file(
             _ask(child, f"sample {count} runs", "sample", dict(sample))
             count += 1
         say(STAGE, count, max(total, count))
-        found: dict[str, Range] = _ask(child, "the file is quantized", "finish", str(result), dict(ranges))
-        return found, count
+        range_by_tensor: dict[str, Range] = _ask(child, "the file is quantized", "finish", str(result), dict(ranges))
+        return range_by_tensor, count
     finally:
         child.close()
 
@@ -83,12 +83,12 @@ def _ask(child: Process, what: str, *question: Any) -> Any:
         QuantizationError: it raises an error, or ends.
     """
     try:
-        said, found = child.answer(*question)
+        said, answer = child.answer(*question)
     except DiedError as death:
         raise QuantizationError(f"LiteRT ends its process while {what} ({death.how})") from None
     if said:
         raise QuantizationError(f"while {what}: {said}")
-    return found
+    return answer
 
 
 # Recipes of ai-edge-quantizer, which say what becomes of each operator: JSON types.
@@ -258,9 +258,9 @@ def _with_own_outputs(
         shared |= {each for each in graph.outputs if graph.tensors[each].name in reasons}
     copied = [each for each in dict.fromkeys(graph.outputs) if each in shared and _is_computed_and_static(graph, each)]
     graph, sources = _with_copies(graph, copied)
-    kept = {name: why for name, why in reasons.items() if output_type in REALS or name not in sources}
-    kept |= {source: reasons[name] for name, source in sources.items() if name in reasons}
-    return file._replace(subgraphs=(graph, *bodies)), kept
+    renamed_reasons = {name: why for name, why in reasons.items() if output_type in REALS or name not in sources}
+    renamed_reasons |= {source: reasons[name] for name, source in sources.items() if name in reasons}
+    return file._replace(subgraphs=(graph, *bodies)), renamed_reasons
 
 
 def _with_copies(graph: Subgraph, outputs: Sequence[int]) -> tuple[Subgraph, dict[str, str]]:
@@ -314,8 +314,8 @@ def _without_copies(graph: Subgraph) -> Subgraph:
     def renamed(tensors: Iterable[int]) -> tuple[int, ...]:
         return tuple(ends.get(each, each) for each in tensors)
 
-    left = [row for row in rest if row not in copies or ends.get(row.inputs[0]) != row.outputs[0]]
-    rows = (row._replace(inputs=renamed(row.inputs), outputs=renamed(row.outputs)) for row in left)
+    remaining_operators = [row for row in rest if row not in copies or ends.get(row.inputs[0]) != row.outputs[0]]
+    rows = (row._replace(inputs=renamed(row.inputs), outputs=renamed(row.outputs)) for row in remaining_operators)
     return graph._replace(operators=tuple(rows))
 
 
@@ -340,9 +340,9 @@ def _is_guard(graph: Subgraph, operator: Operator, producers: Mapping[int, Opera
     test = producers.get(operator.inputs[0])
     if test is None or test.name != "NOT_EQUAL" or test.inputs[0] != test.inputs[1]:
         return False
-    number, given, result = (graph.tensors[each] for each in (test.inputs[0], operator.inputs[2], operator.outputs[0]))
+    number, second, result = (graph.tensors[each] for each in (test.inputs[0], operator.inputs[2], operator.outputs[0]))
     meaning = result.quantization
-    is_same = given.shape == result.shape and meaning is not None and meaning.equals(given.quantization)
+    is_same = second.shape == result.shape and meaning is not None and meaning.equals(second.quantization)
     return is_same and number.type in findings.BYTES and result.index not in graph.outputs
 
 
@@ -362,10 +362,10 @@ def _with_names_of_ends(quantized: Model, file: Model) -> Model:
         places = {tensor.name: tensor.index for tensor in graph.tensors}
         names: dict[int, str] = {}
         for own, old in zip((*graph.inputs, *graph.outputs), (*before.inputs, *before.outputs), strict=True):
-            name, wanted = graph.tensors[own].name, before.tensors[old].name
-            if name != wanted and own not in names:
-                names |= {places[wanted]: name} if wanted in places else {}
-                names[own] = wanted
+            name, float_name = graph.tensors[own].name, before.tensors[old].name
+            if name != float_name and own not in names:
+                names |= {places[float_name]: name} if float_name in places else {}
+                names[own] = float_name
         tensors = tuple(
             replace(tensor, name=names[tensor.index]) if tensor.index in names else tensor for tensor in graph.tensors
         )
@@ -420,15 +420,15 @@ def _named(file: Model, names: Sequence[str], operators: Mapping[str, str]) -> l
     Raises:
         NamesError: a name is none of the file's.
     """
-    given = [
+    output_names = [
         graph.tensors[each].name for graph in file.subgraphs for row in graph.operators for each in row.outputs[:1]
     ]
     chosen: dict[str, None] = {}
     for name in names:
         pattern = operators.get(name, name)
-        matches = [each for each in given if _stands_for(each, pattern)]
+        matches = [each for each in output_names if _stands_for(each, pattern)]
         if not matches:
-            known = [*operators, *given]
+            known = [*operators, *output_names]
             raise NamesError(f"{KEPT} {name}: there is no operator or value of that name{nearest_values(name, known)}")
         chosen |= dict.fromkeys(matches)
     return list(chosen)

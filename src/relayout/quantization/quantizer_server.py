@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import Any
 
 
-def answer(kind: str, *given: Any) -> tuple[str, Any]:
+def answer(kind: str, *arguments: Any) -> tuple[str, Any]:
     """Return what an error says, empty where there is none, and the answer to a question."""
     try:
-        return "", getattr(JOB, kind)(*given)
+        return "", getattr(JOB, kind)(*arguments)
     except Exception as error:  # the quantizer has no errors of its own
         return f"{type(error).__name__}: {' '.join(str(error).split())}", None
 

@@ -73,7 +73,7 @@ class ModelInput(NamedTuple):
         return relay(array, resolved(self.holds, array.shape), shape if shape.count(-1) < 2 else None)
 
 
-def wanted(inputs: Sequence[ModelInput]) -> str:
+def expected_sample(inputs: Sequence[ModelInput]) -> str:
     """Say what a sample has."""
     listed = ", ".join(map(str, inputs))
     if len(inputs) == 1:
@@ -103,7 +103,7 @@ class Samples:
         self.first: dict[str, Array] = {}  # the first sample that was read, as the source is fed it
         if source is None:
             raise SampleError(
-                f"samples tell the range of each value: give --calibrate DATA (calibrate=); {wanted(inputs)}"
+                f"samples tell the range of each value: give --calibrate DATA (calibrate=); {expected_sample(inputs)}"
             )
         paths = _paths(source)
         if paths is None:
@@ -117,14 +117,16 @@ class Samples:
         if path.is_dir():
             files = sorted(file for file in path.iterdir() if file.suffix.lower() in known and file.is_file())
             if not files:
-                raise SampleError(f"--calibrate {path}: the folder has no {', '.join(known)}; {wanted(self.inputs)}")
+                raise SampleError(
+                    f"--calibrate {path}: the folder has no {', '.join(known)}; {expected_sample(self.inputs)}"
+                )
             return files
         if not path.is_file():
-            raise SampleError(f"--calibrate {path}: there is no such file or folder; {wanted(self.inputs)}")
+            raise SampleError(f"--calibrate {path}: there is no such file or folder; {expected_sample(self.inputs)}")
         if path.suffix.lower() not in known:
             raise SampleError(
                 f"--calibrate {path}: {path.suffix or 'a file without a suffix'} is none of"
-                f" {', '.join(known)}; {wanted(self.inputs)}"
+                f" {', '.join(known)}; {expected_sample(self.inputs)}"
             )
         return [path]
 
@@ -143,7 +145,7 @@ class Samples:
             count += 1
             yield fed
         if not count:
-            raise SampleError(f"--calibrate: there is no sample; {wanted(self.inputs)}")
+            raise SampleError(f"--calibrate: there is no sample; {expected_sample(self.inputs)}")
 
     def _all(self) -> Iterator[dict[str, Array]]:
         for file in self.files:
@@ -153,7 +155,7 @@ class Samples:
         except TypeError:
             raise SampleError(
                 f"calibrate={type(self.items).__name__}: it takes a path, or arrays or dictionaries one"
-                f" after the other; {wanted(self.inputs)}"
+                f" after the other; {expected_sample(self.inputs)}"
             ) from None
         for place, item in enumerate(items):
             yield from self._of_item(item, f"sample {place}")
@@ -175,7 +177,7 @@ class Samples:
         if not isinstance(item, Mapping):
             if len(self.inputs) != 1:
                 raise SampleError(
-                    f"{where}: one array, and the model has {len(self.inputs)} inputs; {wanted(self.inputs)}"
+                    f"{where}: one array, and the model has {len(self.inputs)} inputs; {expected_sample(self.inputs)}"
                 )
             item = {self.inputs[0].name: item}
         arrays = self._by_input(item, where)
@@ -194,23 +196,29 @@ class Samples:
         known = {name: each.name for each in self.inputs for name in (each.tensor, each.stored_name, each.name)}
         for name in item:
             if name not in known:
-                raise SampleError(f"{where}: {name!r} is no input{nearest(str(name), known)} ({wanted(self.inputs)})")
+                raise SampleError(
+                    f"{where}: {name!r} is no input{nearest(str(name), known)} ({expected_sample(self.inputs)})"
+                )
         by_name = {known[name]: array for name, array in item.items()}
         missing = [each.name for each in self.inputs if each.name not in by_name]
         if missing:
-            raise SampleError(f"{where}: it lacks {', '.join(map(repr, missing))}; {wanted(self.inputs)}")
-        given = [(each, by_name[each.name]) for each in self.inputs]  # arrays of PyTorch or JAX, too
-        arrays = [(each, a.detach().cpu() if hasattr(a, "detach") else a) for each, a in given]
+            raise SampleError(f"{where}: it lacks {', '.join(map(repr, missing))}; {expected_sample(self.inputs)}")
+        input_arrays = [(each, by_name[each.name]) for each in self.inputs]  # arrays of PyTorch or JAX, too
+        arrays = [(each, a.detach().cpu() if hasattr(a, "detach") else a) for each, a in input_arrays]
         return [_samples_of(np.asarray(array), each, where) for each, array in arrays]
 
     def _image(self, file: Path) -> dict[str, Array]:
         """Return a sample of an image: resized to the input's extents, its pixels normalized or 0 to 1."""
         if len(self.inputs) != 1:
-            raise SampleError(f"{file}: an image, and the model has {len(self.inputs)} inputs; {wanted(self.inputs)}")
+            raise SampleError(
+                f"{file}: an image, and the model has {len(self.inputs)} inputs; {expected_sample(self.inputs)}"
+            )
         (each,) = self.inputs
         axis = _channel_axis(each.shape)
         if axis is None:
-            raise SampleError(f"{file}: an image, and {each} is none with 1, 3 or 4 channels; {wanted(self.inputs)}")
+            raise SampleError(
+                f"{file}: an image, and {each} is none with 1, 3 or 4 channels; {expected_sample(self.inputs)}"
+            )
         height, width = (each.shape[1:3]) if axis == 3 else (each.shape[2:4])
         if height is None or width is None:
             raise SampleError(
@@ -224,7 +232,9 @@ class Samples:
             self._note([pixels], [each.normalization is not None])
             return {each.tensor: each.fed(pixels, is_raw=True)}
         if each.dtype.kind != "f":
-            raise SampleError(f"{file}: an image, and {each} is neither real numbers nor uint8; {wanted(self.inputs)}")
+            raise SampleError(
+                f"{file}: an image, and {each} is neither real numbers nor uint8; {expected_sample(self.inputs)}"
+            )
         real = np.asarray(pixels / WHITE, each.dtype)
         self._note([real], [False])
         return {each.tensor: each.fed(real, is_raw=False)}

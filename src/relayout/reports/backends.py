@@ -26,8 +26,8 @@ BUILTINS, MANY = "tflite:", 40  # operators that a table of a person's does not 
 
 
 def tables() -> dict[str, Any]:
-    """All targets, each in a line, and the names that stand for one of them on a machine: JSON types only."""
-    lines = {found.name: found.line for found in targets().values()}
+    """Return all targets, each in a line, and the names that stand for one of them on a machine: JSON types only."""
+    lines = {target_table.name: target_table.line for target_table in targets().values()}
     for alias, owner in aliases().items():
         if isinstance(owner, str):
             lines[alias] = f"another name of {owner}"
@@ -38,15 +38,21 @@ def tables() -> dict[str, Any]:
 
 
 def table(name: str) -> dict[str, Any]:
-    """One target with its rows: JSON types only.
+    """Return one target with its rows: JSON types only.
 
     Raises:
         LayoutError: there is no target of that name.
     """
-    found = target(name)
-    rows = [row.to_dict() for row in found.kernels]
-    units = [unit.to_dict() for unit in found.units]
-    return {"name": found.name, "line": found.line, "rows": rows, "rest": found.rest, "units": units}
+    target_table = target(name)
+    rows = [row.to_dict() for row in target_table.kernels]
+    units = [unit.to_dict() for unit in target_table.units]
+    return {
+        "name": target_table.name,
+        "line": target_table.line,
+        "rows": rows,
+        "rest": target_table.rest,
+        "units": units,
+    }
 
 
 def words(row: Mapping[str, Any]) -> dict[str, str]:
@@ -74,21 +80,21 @@ def _has_layouts(operator: str) -> bool:
     return rule is not None and bool(rule.layouts)
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(listing: Mapping[str, Any]) -> None:
     """Print what `tables` or `table` gave."""
-    if "targets" in found:
-        listed = [list(row.values()) for row in found["targets"]]
+    if "targets" in listing:
+        listed = [list(row.values()) for row in listing["targets"]]
         terminal.show(tabled("name", "backend", rows=listed))
         return
-    name, said = found["name"], found["line"]
+    name, said = listing["name"], listing["line"]
     parts: list[Line | Grid] = [line(said if _letters(said).startswith(_letters(name)) else f"{name}: {said}")]
-    if found["rows"]:
-        parts.append(tabled(*COLUMNS, rows=[list(words(row).values()) for row in found["rows"]]))
-        parts += [line(REST)] if found["rest"] else []
+    if listing["rows"]:
+        parts.append(tabled(*COLUMNS, rows=[list(words(row).values()) for row in listing["rows"]]))
+        parts += [line(REST)] if listing["rest"] else []
     else:
         parts.append(line(EVERYTHING))
-    if found["units"]:
-        rows = [list(words(unit).values()) for unit in found["units"]]
+    if listing["units"]:
+        rows = [list(words(unit).values()) for unit in listing["units"]]
         parts += [line(""), line(f"{UNITS}:"), tabled(*UNIT_COLUMNS, rows=rows)]
     terminal.show(*parts)
 
@@ -99,51 +105,57 @@ def _letters(text: str) -> str:
 
 
 def markdown() -> str:
-    """The tables of all targets, for their page."""
-    return "\n".join(line for found in targets().values() for line in _section(found))
+    """Return the tables of all targets, for their page."""
+    return "\n".join(line for target_table in targets().values() for line in _section(target_table))
 
 
-def _section(found: Target) -> Iterator[str]:
-    yield from (f"## `{found.name}`", "", found.line + ".", "")
-    if not found.kernels:
+def _section(target_table: Target) -> Iterator[str]:
+    yield from (f"## `{target_table.name}`", "", target_table.line + ".", "")
+    if not target_table.kernels:
         yield from (EVERYTHING[0].upper() + EVERYTHING[1:] + ".", "")
         return
-    others = [each for name, each in targets().items() if name < found.name and each.kernels]
-    said = _said(found)
+    others = [each for name, each in targets().items() if name < target_table.name and each.kernels]
+    said = _said(target_table)
     if same := next((each for each in others if _said(each) == said), None):
         yield from (f"All rows of `{same.name}`.", "")
         return
     own = None
     for other in others:
-        if own := _own_rows(found, other):
+        if own := _own_rows(target_table, other):
             yield from (f"These rows, and the rows of `{other.name}` for other operators:", "")
             break
-    yield from _table(COLUMNS, [row.to_dict() for row in own or found.kernels])
+    yield from _table(COLUMNS, [row.to_dict() for row in own or target_table.kernels])
     yield ""
     if own:
         return
-    if found.rest:
+    if target_table.rest:
         yield from (REST[0].upper() + REST[1:] + ".", "")
     if same := next((each for each in others if _said(each)[1] == said[1] != []), None):
         yield from (f"The quantized units of `{same.name}`.", "")
-    elif found.units:
+    elif target_table.units:
         yield from (UNITS[0].upper() + UNITS[1:] + ":", "")
-        yield from _table(UNIT_COLUMNS, [unit.to_dict() for unit in found.units])
+        yield from _table(UNIT_COLUMNS, [unit.to_dict() for unit in target_table.units])
         yield ""
 
 
-def _said(found: Target) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
+def _said(target_table: Target) -> tuple[list[dict[str, Any]], list[dict[str, Any]], bool]:
     """Return what the tables of a target say: its rows, its units, and whether it runs the rest."""
-    return [row.to_dict() for row in found.kernels], [unit.to_dict() for unit in found.units], found.rest
+    return (
+        [row.to_dict() for row in target_table.kernels],
+        [unit.to_dict() for unit in target_table.units],
+        target_table.rest,
+    )
 
 
-def _own_rows(found: Target, other: Target) -> list[Kernel] | None:
+def _own_rows(target_table: Target, other: Target) -> list[Kernel] | None:
     """Return the rows of a target that another lacks; None where it has not all others, for operators beside these."""
-    (ours, *more), (theirs, *others) = _said(found), _said(other)
-    own = [row for row, said in zip(found.kernels, ours, strict=True) if said not in theirs]
+    (ours, *more), (theirs, *others) = _said(target_table), _said(other)
+    own = [row for row, said in zip(target_table.kernels, ours, strict=True) if said not in theirs]
     names = {name for row in own for name in row.op_types.split()}
-    left = [row for row, said in zip(other.kernels, theirs, strict=True) if said not in ours]
-    if len(found.kernels) - len(own) < len(own) or not all(names & set(row.op_types.split()) for row in left):
+    other_rows = [row for row, said in zip(other.kernels, theirs, strict=True) if said not in ours]
+    if len(target_table.kernels) - len(own) < len(own) or not all(
+        names & set(row.op_types.split()) for row in other_rows
+    ):
         return None
     return own if more == others else None
 

@@ -32,7 +32,7 @@ class Link(NamedTuple):
 
 
 def regions(count: int, links: Sequence[Link]) -> list[tuple[int, ...]]:
-    """The regions of nodes 0 … count-1, each in ascending order, by their first node.
+    """Return the regions of nodes 0 … count-1, each in ascending order, by their first node.
 
     1. Two nodes with a Transpose between them are in different regions.
     2. Nodes that a link without one connects are in one region, as far as 1 allows; values of many axes come first.
@@ -51,10 +51,10 @@ def regions(count: int, links: Sequence[Link]) -> list[tuple[int, ...]]:
     for link in connecting:
         if link.factors < 2 and not {parts.find(link.producer), parts.find(link.reader)} <= parts.ordered:
             parts.join(link.producer, link.reader)
-    found: dict[int, list[int]] = {}
+    nodes_by_part: dict[int, list[int]] = {}
     for node in range(count):
-        found.setdefault(parts.find(node), []).append(node)
-    return [tuple(nodes) for nodes in found.values()]
+        nodes_by_part.setdefault(parts.find(node), []).append(node)
+    return [tuple(nodes) for nodes in nodes_by_part.values()]
 
 
 class _Parts:
@@ -62,7 +62,7 @@ class _Parts:
 
     def __init__(self, count: int) -> None:
         self.parent = list(range(count))
-        self.apart: list[set[int]] = [set() for _ in range(count)]
+        self.conflicts: list[set[int]] = [set() for _ in range(count)]
         self.ordered: set[int] = set()
 
     def find(self, node: int) -> int:
@@ -73,20 +73,20 @@ class _Parts:
 
     def separate(self, a: int, b: int) -> None:
         if a != b:
-            self.apart[a].add(b)
-            self.apart[b].add(a)
+            self.conflicts[a].add(b)
+            self.conflicts[b].add(a)
 
     def join(self, a: int, b: int) -> None:
         a, b = self.find(a), self.find(b)
-        if a == b or b in self.apart[a]:
+        if a == b or b in self.conflicts[a]:
             return
-        if len(self.apart[a]) < len(self.apart[b]):
+        if len(self.conflicts[a]) < len(self.conflicts[b]):
             a, b = b, a
         self.parent[b] = a
-        for other in self.apart[b]:
-            self.apart[other].discard(b)
-            self.apart[other].add(a)
-        self.apart[a] |= self.apart[b]
+        for other in self.conflicts[b]:
+            self.conflicts[other].discard(b)
+            self.conflicts[other].add(a)
+        self.conflicts[a] |= self.conflicts[b]
         if b in self.ordered:
             self.ordered.add(a)
 
@@ -162,7 +162,7 @@ def drawn(
     axes: Axes,  # names of axes
     reasons: Sequence[str],  # for each crossing why it remains
 ) -> Chart:
-    """The chart of a plan."""
+    """Return the chart of a plan."""
     return _Drawn(plan, source, axes, reasons).run()
 
 
@@ -174,18 +174,18 @@ class _Drawn:
         self.label = dict(zip(plan.sites.sites, plan.labels, strict=True))
         pairs = zip(plan.sites.sites, plan.formulation.labels, strict=True)
         self.fixed = {site for site, labels in pairs if len(labels) == 1}
-        kept = {move.root for move in plan.sites.moves} | {crossing.root for crossing in plan.crossings}
-        self.known = _known(plan.sites.sites, kept)
-        self.spot, self.kept = _spots([site for site in plan.sites.sites if site not in self.known])
+        transposed_roots = {move.root for move in plan.sites.moves} | {crossing.root for crossing in plan.crossings}
+        self.known = _known(plan.sites.sites, transposed_roots)
+        self.spot, self.shown_sites = _spots([site for site in plan.sites.sites if site not in self.known])
         self.producers: dict[Root, tuple[Site, Port]] = {}
         for site, port in self._ports(output=True):
             self.producers[port.view.root] = (site, port)
         self.number = {root: index for index, root in enumerate(self.producers)}
         self.sizes = [size_of(root, {}) for root in self.producers]
-        self.given: list[list[int]] = [[] for _ in self.kept]
+        self.outputs_of_spot: list[list[int]] = [[] for _ in self.shown_sites]
         for root, (site, _) in self.producers.items():
-            self.given[self.spot[site]].append(self.number[root])
-        ends = [(site, port) for site, port, _ in self._readings() if not self.given[self.spot[site]]]
+            self.outputs_of_spot[self.spot[site]].append(self.number[root])
+        ends = [(site, port) for site, port, _ in self._readings() if not self.outputs_of_spot[self.spot[site]]]
         self.source_ends = {self.spot[site]: axes.form(port.view.root, port.view.form) for site, port in ends}
         self.result_ends = {
             self.spot[site]: axes.form(port.view.root, placed(site, self.label[site], port).form) for site, port in ends
@@ -193,7 +193,7 @@ class _Drawn:
 
     def run(self) -> Chart:
         values = tuple(self._values())
-        pairs = [(site, tuple(outputs)) for site, outputs in zip(self.kept, self.given, strict=True)]
+        pairs = [(site, tuple(outputs)) for site, outputs in zip(self.shown_sites, self.outputs_of_spot, strict=True)]
         sources = ["" if site.node is None else site.node.metadata_props.get(SOURCE, "") for site, _ in pairs]
         spots = tuple(
             Spot(site.label, site.operator, site in self.fixed, source, outputs)
@@ -208,7 +208,7 @@ class _Drawn:
                     yield site, port
 
     def _readings(self) -> Iterator[tuple[Site, Port, Root]]:
-        """Every operand that is computed: the site that reads it, the port, the root."""
+        """Yield every operand that is computed: the site that reads it, the port, the root."""
         for site, port in self._ports(output=False):
             if port.view.root in self.number:
                 yield site, port, port.view.root
@@ -229,9 +229,9 @@ class _Drawn:
             )
 
     def _before(self, values: Sequence[Stored]) -> Side:
-        """The source: its own Transposes lie between a value and what reads it."""
+        """Return the source: its own Transposes lie between a value and what reads it."""
         marks: dict[ir.Value, int] = {}
-        found: list[Mark] = []
+        mark_list: list[Mark] = []
         edges = []
         for site, port, root in self._readings():
             through = []
@@ -242,18 +242,18 @@ class _Drawn:
             while value is not None and value is not root.value:
                 if value in self.source.moving:
                     if value not in marks:
-                        marks[value] = len(found)
+                        marks[value] = len(mark_list)
                         ends = (self.source.behind[value], value)
                         forms = [self.axes.form(root, self.sites.views[end].form) for end in ends if end is not None]
                         number = self.number[root]
-                        found.append(Mark(number, " -> ".join(forms), self.sizes[number]))
+                        mark_list.append(Mark(number, " -> ".join(forms), self.sizes[number]))
                     through.append(marks[value])
                 value = self.source.behind.get(value)
             edges.append(self._edge(site, root, tuple(reversed(through))))
-        return self._side(edges, found, [value.layout for value in values], self.source_ends)
+        return self._side(edges, mark_list, [value.layout for value in values], self.source_ends)
 
     def _after(self, values: Sequence[Stored]) -> Side:
-        """The result: one Transpose for each further order in which a value has to exist."""
+        """Return the result: one Transpose for each further order in which a value has to exist."""
         crossings = {(crossing.root, crossing.order): i for i, crossing in enumerate(self.plan.crossings)}
         edges = []
         for site, port, root in self._readings():
@@ -279,15 +279,18 @@ class _Drawn:
         factors = [len(root.extents) for root in self.producers]
         ranks = [len([dim for dim in root.logical if dim]) for root in self.producers]
         links = [Link(e.producer, e.reader, factors[e.value], bool(e.through)) for e in distinct]
-        held = [[_Held(layouts[value], ranks[value], self.sizes[value]) for value in given] for given in self.given]
+        spot_layouts = [
+            [_Held(layouts[value], ranks[value], self.sizes[value]) for value in values]
+            for values in self.outputs_of_spot
+        ]
         for edge in distinct:
             if edge.reader in ends:
-                held[edge.reader].append(_Held(ends[edge.reader], ranks[edge.value], self.sizes[edge.value]))
-        found = []
-        for spots in regions(len(self.kept), links):
-            size = sum(self.sizes[value] for spot in spots for value in self.given[spot])
-            found.append(Region(_majority([each for spot in spots for each in held[spot]]), spots, size))
-        return Side(distinct, tuple(marks), tuple(found))
+                spot_layouts[edge.reader].append(_Held(ends[edge.reader], ranks[edge.value], self.sizes[edge.value]))
+        side_regions = []
+        for spots in regions(len(self.shown_sites), links):
+            size = sum(self.sizes[value] for spot in spots for value in self.outputs_of_spot[spot])
+            side_regions.append(Region(_majority([each for spot in spots for each in spot_layouts[spot]]), spots, size))
+        return Side(distinct, tuple(marks), tuple(side_regions))
 
 
 class _Held(NamedTuple):
@@ -309,32 +312,32 @@ def _majority(values: Sequence[_Held]) -> str:
     return max(weights, key=lambda layout: weights[layout]) if weights else ""
 
 
-def _known(sites: Sequence[Site], kept: set[Root]) -> set[Site]:
-    """Nodes that compute from constants only, such as the DequantizeLinear of a kernel, and give nothing in `kept`."""
-    found: set[Site] = set()
+def _known(sites: Sequence[Site], transposed_roots: set[Root]) -> set[Site]:
+    """Return nodes that compute from constants only, as a kernel's DequantizeLinear, and give no transposed root."""
+    constant_sites: set[Site] = set()
     roots: set[Root] = set()
     for site in sites:
         read = [port.view.root for port in site.ports if not port.output]
-        given = {port.view.root for port in site.ports if port.output}
-        plain = site.kind == "node" and not site.carried and not given & kept
+        output_roots = {port.view.root for port in site.ports if port.output}
+        plain = site.kind == "node" and not site.carried and not output_roots & transposed_roots
         if plain and read and all(root.constant or root in roots for root in read):
-            found.add(site)
-            roots |= given
-    return found
+            constant_sites.add(site)
+            roots |= output_roots
+    return constant_sites
 
 
 def _spots(sites: Sequence[Site]) -> tuple[dict[Site, int], list[Site]]:
     """Site -> operator, and its site. What a node carries into its subgraphs are sites before it: all one operator."""
     number: dict[Site, int] = {}
-    kept: list[Site] = []
+    operator_sites: list[Site] = []
     waiting: list[Site] = []
     for site in sites:
         if site.kind == "border":
             waiting.append(site)
         elif site.kind != "enter":
-            number[site] = len(kept)
+            number[site] = len(operator_sites)
             if site.carried:
-                number.update((border, len(kept)) for border in waiting if border.name == site.name)
+                number.update((border, len(operator_sites)) for border in waiting if border.name == site.name)
                 waiting = [border for border in waiting if border.name != site.name]
-            kept.append(site)
-    return number, kept
+            operator_sites.append(site)
+    return number, operator_sites

@@ -29,7 +29,7 @@ REASONS = {  # operator -> what stands in the way
 
 
 def untranslated() -> dict[str, str]:
-    """Every builtin operator without a translation, with the reason."""
+    """Return every builtin operator without a translation, with the reason."""
     return {name: REASONS.get(name, "not yet") for name in BUILTIN_OPERATORS if name not in entries()}
 
 
@@ -80,7 +80,7 @@ def tables(
     """
     shown: dict[str, Row] = json.loads((files("relayout.formats.tflite") / "exercised.json").read_text("utf-8"))
     nothing: Row = {"litert": [], "numpy": [], "versions": [], "onnx": [], "refused": []}
-    made: Tables = {
+    all_tables: Tables = {
         "onnx": [
             {"operator": f"{rule.domain}:{name}" if rule.domain else name, "class": rule.kind, "signature": rule.line}
             for (_, name), rule in registry().items()
@@ -100,7 +100,7 @@ def tables(
         "tflite_refused": [{"operator": name, "reason": reason} for name, reason in untranslated().items()],
         "to_tflite": _to_tflite(),
     }
-    return made if part is None else {name: made[name] for name in PARTS[part]}
+    return all_tables if part is None else {name: all_tables[name] for name in PARTS[part]}
 
 
 def _to_tflite() -> list[Row]:
@@ -134,7 +134,7 @@ def show(part: str | None = None) -> None:
 
 
 def markdown(part: str) -> str:
-    """The page of documentation for `onnx` or `tflite`."""
+    """Return the page of documentation for `onnx` or `tflite`."""
     lines = [f"# {TITLES[part]}", "", f"The table is generated; `relayout ops --{part}` prints it, too.", ""]
     lines += [LEGENDS[part].rstrip(), ""]
     for name, rows in tables(part).items():

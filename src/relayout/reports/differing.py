@@ -60,7 +60,7 @@ class Diff:
 
     @property
     def both(self) -> int:
-        """How many operators both have."""
+        """The number of operators that both models have."""
         return len(self.chart.spots) - len(self.only_first) - len(self.only_second)
 
     def __repr__(self) -> str:
@@ -79,11 +79,11 @@ class Diff:
         return dict(plain(self))
 
     def __str__(self) -> str:
-        """What a terminal shows."""
+        """Return the text that a terminal shows."""
         return "\n".join(map(printable, self.lines()))
 
     def lines(self, most: int = 40) -> Iterator[str]:
-        """The differences in lines, up to so many of a kind."""
+        """Yield the differences in lines, up to so many of a kind."""
         sides = (self.first, self.chart.before), (self.second, self.chart.after)
         for (name, side), own in zip(sides, self.own, strict=True):
             size = sum(mark.bytes for mark in side.transposes)
@@ -133,8 +133,10 @@ def _defaults(domain: str, op_type: str, version: int) -> dict[str, str]:
     if not onnx.defs.has(op_type, domain=domain, max_inclusive_version=version):
         return {}
     schema = onnx.defs.get_schema(op_type, version, domain)
-    given = {name: attribute.default_value for name, attribute in schema.attributes.items() if attribute.default_value}
-    return {name: _written(ir.serde.deserialize_attribute(value)) for name, value in given.items() if value.type}
+    defaults = {
+        name: attribute.default_value for name, attribute in schema.attributes.items() if attribute.default_value
+    }
+    return {name: _written(ir.serde.deserialize_attribute(value)) for name, value in defaults.items() if value.type}
 
 
 def _written(attribute: ir.Attr) -> str:
@@ -147,7 +149,7 @@ def _written(attribute: ir.Attr) -> str:
 
 
 def diff(a: Looked, b: Looked) -> Diff:
-    """What two models have in common, and in what they differ."""
+    """Return what two models have in common and where they differ."""
     return _Joined(a, b).run()
 
 
@@ -188,7 +190,7 @@ class _Joined:
         )
 
     def _side(self, side: Side) -> Side:
-        """The second model's side, in the numbers of both."""
+        """Return the second model's side, in the numbers of both."""
         spot, value = self.spot, self.value
         return Side(
             tuple(Edge(value[e.value], spot[e.producer], spot[e.reader], e.through) for e in side.edges),
@@ -198,22 +200,22 @@ class _Joined:
 
     def _what(self, mine: int, theirs: int) -> tuple[str, ...]:
         left, right = self.a.chart.spots[mine], self.b.chart.spots[theirs]
-        found = [("operator", left.operator, right.operator)]
+        changes = [("operator", left.operator, right.operator)]
         if left.operator in ENDS:
-            found.append(("renamed:", left.name, right.name))
+            changes.append(("renamed:", left.name, right.name))
         had, has = self.a.attributes.get(left.name, {}), self.b.attributes.get(right.name, {})
         names = {*had, *has} if left.operator == right.operator else had.keys() & has.keys()
-        found += [(name, had.get(name, "none"), has.get(name, "none")) for name in sorted(names)]
-        found.append(("outputs", str(len(left.outputs)), str(len(right.outputs))))
+        changes += [(name, had.get(name, "none"), has.get(name, "none")) for name in sorted(names)]
+        changes.append(("outputs", str(len(left.outputs)), str(len(right.outputs))))
         for one, other in zip(left.outputs, right.outputs, strict=False):
             a, b = self.a.chart.values[one], self.b.chart.values[other]
-            found.append(("type", a.dtype, b.dtype))
+            changes.append(("type", a.dtype, b.dtype))
             permuted = a.layout != b.layout and sorted(map(str, a.shape)) == sorted(map(str, b.shape))
             if permuted:
-                found.append(("layout", layout_name(a.layout), layout_name(b.layout)))
+                changes.append(("layout", layout_name(a.layout), layout_name(b.layout)))
             else:
-                found.append(("shape", " × ".join(map(str, a.shape)), " × ".join(map(str, b.shape))))
-        return tuple(dict.fromkeys(f"{name} {old} -> {new}" for name, old, new in found if old != new))
+                changes.append(("shape", " × ".join(map(str, a.shape)), " × ".join(map(str, b.shape))))
+        return tuple(dict.fromkeys(f"{name} {old} -> {new}" for name, old, new in changes if old != new))
 
 
 def matched(a: Chart, b: Chart) -> dict[int, int]:
@@ -222,23 +224,25 @@ def matched(a: Chart, b: Chart) -> dict[int, int]:
     def tensor(chart: Chart, spot: Spot) -> str:
         return chart.values[spot.outputs[0]].tensor if spot.outputs else ""
 
-    found: dict[int, int] = {}
-    taken: set[int] = set()
+    counterpart_of: dict[int, int] = {}
+    matched_others: set[int] = set()
     for key in (
         lambda chart, spot: (spot.operator, spot.name),
         lambda chart, spot: spot.name,
         lambda chart, spot: (spot.operator, tensor(chart, spot)) if tensor(chart, spot) else None,
     ):
-        named = {key(b, spot): number for number, spot in reversed(list(enumerate(b.spots))) if number not in taken}
+        named = {
+            key(b, spot): number for number, spot in reversed(list(enumerate(b.spots))) if number not in matched_others
+        }
         for number, spot in enumerate(a.spots):
-            other = named.get(key(a, spot)) if number not in found and key(a, spot) is not None else None
-            if other is not None and other not in taken:
-                found[number] = other
-                taken.add(other)
-    left = [number for number in range(len(a.spots)) if number not in found]
-    right = [number for number in range(len(b.spots)) if number not in taken]
+            other = named.get(key(a, spot)) if number not in counterpart_of and key(a, spot) is not None else None
+            if other is not None and other not in matched_others:
+                counterpart_of[number] = other
+                matched_others.add(other)
+    left = [number for number in range(len(a.spots)) if number not in counterpart_of]
+    right = [number for number in range(len(b.spots)) if number not in matched_others]
     if max(len(left), len(right)) <= MOST:
         kinds = [[chart.spots[number].operator for number in rest] for chart, rest in ((a, left), (b, right))]
         for i, j, size in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks():
-            found.update(zip(left[i : i + size], right[j : j + size], strict=True))
-    return dict(sorted(found.items()))
+            counterpart_of.update(zip(left[i : i + size], right[j : j + size], strict=True))
+    return dict(sorted(counterpart_of.items()))

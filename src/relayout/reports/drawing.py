@@ -32,8 +32,8 @@ def colour_numbers(layouts: Iterable[str]) -> dict[str, int]:
     {'NCHW': 1, 'n b': 6, 'NHWC': 0, 'n (h w) c': 5}
     """
     distinct = list(dict.fromkeys(layouts))
-    taken = {OWN[layout] for layout in distinct if layout in OWN}
-    free = [number for number in reversed(range(COUNT)) if number not in taken]
+    used_numbers = {OWN[layout] for layout in distinct if layout in OWN}
+    free = [number for number in reversed(range(COUNT)) if number not in used_numbers]
     others = (layout for layout in distinct if layout not in OWN)
     numbers = OWN | {layout: free[place] if place < len(free) else COUNT for place, layout in enumerate(others)}
     return {layout: numbers[layout] for layout in distinct}
@@ -76,7 +76,7 @@ class Drawing:
 
 
 class Source:
-    """What the graph says that the rewrite changes: names, and what the views are views of."""
+    """The facts of the graph that the rewrite changes: names, and the operand of each view."""
 
     def __init__(self, sites: Sites) -> None:
         moving = {move.name for move in sites.moves}

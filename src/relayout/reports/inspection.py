@@ -103,7 +103,7 @@ def tflite(path: Path) -> Inspection:
     model = load(path)
     graph = model.subgraphs[0]
     tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
-    made = {id(s.tensors[i]) for s in model.subgraphs for o in s.operators for i in o.outputs}
+    computed_ids = {id(s.tensors[i]) for s in model.subgraphs for o in s.operators for i in o.outputs}
     constants = [tensor for tensor in tensors if tensor.data is not None]
     return Inspection(
         file=str(path),
@@ -118,7 +118,7 @@ def tflite(path: Path) -> Inspection:
             for kind, indices in (("input", graph.inputs), ("output", graph.outputs))
             for tensor in (graph.tensors[i] for i in indices)
         ),
-        values=frequencies(_number(tensor) for tensor in tensors if id(tensor) in made),
+        values=frequencies(_number(tensor) for tensor in tensors if id(tensor) in computed_ids),
         weights=_weighed((_number(tensor), tensor.data.nbytes) for tensor in constants if tensor.data is not None),
         own=Moved(*transposes(model)),
     )
@@ -157,14 +157,14 @@ def _ends(graph: ir.Graph) -> tuple[End, ...]:
     return tuple(End(kind, value.name or "", _dtype(value), _dims(value)) for kind, value in ends)
 
 
-def inspection_lines(found: Inspection) -> Iterator[Line | Grid]:
+def inspection_lines(inspection: Inspection) -> Iterator[Line | Grid]:
     """Describe a file for people."""
-    versions = ", ".join(f"{name} {number}" for name, number in found.versions.items())
-    yield line((f"{found.file}: {found.format}, {found.size:,} bytes; {versions}", "bold"))
-    for name, text in found.about.items():
+    versions = ", ".join(f"{name} {number}" for name, number in inspection.versions.items())
+    yield line((f"{inspection.file}: {inspection.format}, {inspection.size:,} bytes; {versions}", "bold"))
+    for name, text in inspection.about.items():
         yield line(f"{name}: {text}", is_cut=True)
-    if found.signatures:
-        yield line(f"signatures: {', '.join(found.signatures[:MOST])}")
+    if inspection.signatures:
+        yield line(f"signatures: {', '.join(inspection.signatures[:MOST])}")
     rows = [
         (
             end.kind,
@@ -174,23 +174,25 @@ def inspection_lines(found: Inspection) -> Iterator[Line | Grid]:
             layout_name(end.layout) if end.free != end.layout else end_layout(end.layout, end.shape, same=""),
             layout_name(end.free) * (end.free != end.layout),
         )
-        for end in found.ends[: 2 * MOST]
+        for end in inspection.ends[: 2 * MOST]
     ]
     yield tabled("", "name", "type", "shape", "layout", "free as", rows=rows)
-    yield from map(line, integers_in_words(found.ends[: 2 * MOST]))
-    listed = ", ".join(f"{printable(name)} {count}" for name, count in list(found.operators.items())[:MOST])
-    more = f", … ({len(found.operators)} kinds)" if len(found.operators) > MOST else ""
-    yield line(f"{count_of(sum(found.operators.values()), 'operator')}: {listed}{more}")
-    if found.values:
-        yield line(f"values: {', '.join(f'{name} {count}' for name, count in found.values.items())}")
-    weights = ", ".join(f"{name} {count} ({size:,} bytes)" for name, (count, size) in found.weights.items())
+    yield from map(line, integers_in_words(inspection.ends[: 2 * MOST]))
+    listed = ", ".join(f"{printable(name)} {count}" for name, count in list(inspection.operators.items())[:MOST])
+    more = f", … ({len(inspection.operators)} kinds)" if len(inspection.operators) > MOST else ""
+    yield line(f"{count_of(sum(inspection.operators.values()), 'operator')}: {listed}{more}")
+    if inspection.values:
+        yield line(f"values: {', '.join(f'{name} {count}' for name, count in inspection.values.items())}")
+    weights = ", ".join(f"{name} {count} ({size:,} bytes)" for name, (count, size) in inspection.weights.items())
     yield line(f"weights: {weights or 'none'}")
-    if found.transposed:
-        yield line(f"Transposes by perm: {', '.join(f'{perm} ×{count}' for perm, count in found.transposed.items())}")
-    if found.now and found.keep and found.convert:
-        yield _won(found.own, found.now, found.keep, found.convert)
-    if found.problem:
-        yield line((f"cannot be converted: {found.problem}", "red"))
+    if inspection.transposed:
+        yield line(
+            f"Transposes by perm: {', '.join(f'{perm} ×{count}' for perm, count in inspection.transposed.items())}"
+        )
+    if inspection.now and inspection.keep and inspection.convert:
+        yield _won(inspection.own, inspection.now, inspection.keep, inspection.convert)
+    if inspection.problem:
+        yield line((f"cannot be converted: {inspection.problem}", "red"))
 
 
 def _won(own: Moved | None, now: Moved, keep: Moved, convert: Moved) -> Grid:
@@ -222,8 +224,8 @@ def _dims(value: ir.Value) -> tuple[int | str, ...]:
 
 def _weighed(items: Iterable[tuple[str, int]]) -> dict[str, tuple[int, int]]:
     """Name -> (how many, bytes), the heaviest first."""
-    found: dict[str, tuple[int, int]] = {}
+    totals: dict[str, tuple[int, int]] = {}
     for name, size in items:
-        count, total = found.get(name, (0, 0))
-        found[name] = (count + 1, total + size)
-    return dict(sorted(found.items(), key=lambda item: (-item[1][1], item[0])))
+        count, total = totals.get(name, (0, 0))
+        totals[name] = (count + 1, total + size)
+    return dict(sorted(totals.items(), key=lambda item: (-item[1][1], item[0])))

@@ -46,7 +46,7 @@ class Axes:
         self._class = list(range(starts[-1]))
         self._named: dict[int, str] = {}
         self._kernels: dict[Root, dict[int, str]] = {}
-        self._found: dict[Root, tuple[str, ...]] = {}
+        self._factor_names: dict[Root, tuple[str, ...]] = {}
         self._written: dict[tuple[Root, Form | Order], str] = {}
         self._ranks: dict[int, set[int]] = {}
         self._operands: set[Root] = set()
@@ -89,9 +89,9 @@ class Axes:
 
     def of(self, root: Root) -> tuple[str, ...]:
         """The name of each factor of a value; where an axis is split, or two have one name, they are numbered."""
-        if root not in self._found:
-            self._found[root] = self._names(root)
-        return self._found[root]
+        if root not in self._factor_names:
+            self._factor_names[root] = self._names(root)
+        return self._factor_names[root]
 
     def form(self, root: Root, form: Form) -> str:
         """A form in einops' notation: `n h w c`, `n (h w) c`. Pieces of an axis that lie as in it are that axis."""
@@ -109,12 +109,12 @@ class Axes:
         return [part if dim else one for part, dim, one in zip(parts, form, filled, strict=True)]
 
     def _words(self, root: Root, form: Form) -> list[str]:
-        """The names in each dimension of a form."""
+        """Return the names in each dimension of a form."""
         names = self._pieces(root, [order_of(form)], {dim[0] for dim in form if dim})
         return [" ".join(names[index] for index in dim if index in names) for dim in form]
 
     def order(self, root: Root, order: Order) -> str:
-        """A stored order in einops' notation, with the size-1 axes that stand in front."""
+        """Return a stored order in einops' notation, with the size-1 axes that stand in front."""
         if (root, order) not in self._written:
             (self._written[root, order],) = self.orders(root, order)
         return self._written[root, order]
@@ -131,21 +131,21 @@ class Axes:
 
     def extents(self, root: Root, *orders: Order) -> list[tuple[str, Extent]]:
         """List the axes that `orders` names, as it names them, with their extents: what a legend has."""
-        names, found = self._pieces(root, orders, set()), dict[str, Extent]()
+        names, extent_by_name = self._pieces(root, orders, set()), dict[str, Extent]()
         name = ""
         for index in order_of(root.logical):
             name = names.get(index, name)
-            found[name] = found.get(name, ONE) * root.extents[index]
-        return list(found.items())
+            extent_by_name[name] = extent_by_name.get(name, ONE) * root.extents[index]
+        return list(extent_by_name.items())
 
     def _front(self, root: Root) -> list[str]:
-        """The size-1 axes before all others."""
+        """Return the size-1 axes before all others."""
         logical = root.logical
         leading = next((axis for axis, dim in enumerate(logical) if dim), len(logical))
         return self.form(root, logical).split()[:leading]
 
     def among(self, root: Root, factors: Collection[int], order: Order) -> tuple[str, str]:
-        """Some factors of a value, and an order of it, under names that they share: `c2` in `n h c1 w c2`."""
+        """Return some factors of a value, and an order of it, under names that they share: `c2` in `n h c1 w c2`."""
         begin = {b for a, b in pairwise(order) if (a in factors) != (b in factors)}
         names = self._pieces(root, [order], begin)
         some = " ".join(names[index] for index in order if index in names and index in factors)
@@ -164,12 +164,12 @@ class Axes:
         first = [index for index in order_of(root.logical) if index not in follows]
         if not follows:
             return {index: names[index] for index in first}
-        total, seen, found = Counter(_base(names[index]) for index in first), Counter[str](), {}
+        total, seen, piece_names = Counter(_base(names[index]) for index in first), Counter[str](), {}
         for index in first:
             base = _base(names[index])
             seen[base] += 1
-            found[index] = f"{base}{seen[base]}" if total[base] > 1 else base
-        return found
+            piece_names[index] = f"{base}{seen[base]}" if total[base] > 1 else base
+        return piece_names
 
     def _find(self, item: int) -> int:
         while self._class[item] != item:
@@ -200,7 +200,7 @@ class Axes:
         return tuple(known)
 
     def _ones(self, root: Root, form: Form, words: Sequence[str]) -> list[str]:
-        """A name for each size-1 axis of a form: what the axes beside it say or leave, else letters by place.
+        """Return a name for each size-1 axis of a form: what the axes beside it say or leave, else letters by place.
 
         In an order that no layout has (`n c w h`) they are those of the logical form, one after the other.
         """
@@ -216,11 +216,11 @@ class Axes:
         if len(form) != len(logical) or sum(not dim for dim in form) != sum(not dim for dim in logical):
             return ["1"] * len(form)
         own = self._ones(root, logical, self._words(root, logical))
-        left = iter([name for name, dim in zip(own, logical, strict=True) if not dim])
-        return ["" if dim else next(left) for dim in form]
+        spare_names = iter([name for name, dim in zip(own, logical, strict=True) if not dim])
+        return ["" if dim else next(spare_names) for dim in form]
 
     def _last(self, words: Sequence[str]) -> str:
-        """The one axis of an image that is missing among the names of a form; empty where there is none."""
+        """Return the one axis of an image that is missing among the names of a form; empty where there is none."""
         for axes in (patterns[len(words)].split() for patterns in self._patterns if len(words) in patterns):
             missing = [axis for axis in axes if axis not in words]
             if len(missing) == 1 and len(set(words)) == len(words):
@@ -228,7 +228,7 @@ class Axes:
         return ""
 
     def _pattern(self, form: Form, words: Sequence[str]) -> list[str] | None:
-        """The axes of the first image layout that fits what is known of a form."""
+        """Return the axes of the first image layout that fits what is known of a form."""
         bases = [{_base(word) for word in text.split()} for text in words]
         for pattern in (patterns[len(form)].split() for patterns in self._patterns if len(form) in patterns):
             fits = any(form) and all(not base or base == {axis} for base, axis in zip(bases, pattern, strict=True))
@@ -241,19 +241,19 @@ def _base(name: str) -> str:
     return name.rstrip("0123456789")
 
 
-def _letters(rank: int, taken: set[str]) -> list[str]:
+def _letters(rank: int, used_letters: set[str]) -> list[str]:
     """`a b c d`, the letters in use left out; where there are too few, `a0`, `a1`."""
     if rank > 20:
         return [f"a{axis}" for axis in range(rank)]
-    letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in taken]
+    letters = [letter for letter in "abcdefghijklmnopqrstuvwxyz" if letter not in used_letters]
     by_place = [chr(ord("a") + axis) for axis in range(rank)]
     numbered = (f"a{number}" for number in itertools.count())
-    spare = (name for name in itertools.chain(letters, numbered) if name not in by_place and name not in taken)
+    spare = (name for name in itertools.chain(letters, numbered) if name not in by_place and name not in used_letters)
     return [letter if letter in letters else next(spare) for letter in by_place]
 
 
 def _image_axes(letters: Letters) -> dict[str, str]:
-    """What the letters of a layout-sensitive operand mean: n, one channel axis, and spatial axes `s0 s1` or `t0 t1`."""
+    """Return the meaning of an operand's letters: n, one channel axis, and spatial axes `s0 s1` or `t0 t1`."""
     spatial = [letter for letter in letters if letter[0] in "st" and letter[1:].isdigit()]
     rest = [letter for letter in letters if letter not in spatial and letter != "n"]
     if "n" not in letters or len(rest) != 1 or len(spatial) not in SPATIAL:
@@ -262,7 +262,7 @@ def _image_axes(letters: Letters) -> dict[str, str]:
 
 
 def _kernel_axes(letters: Letters) -> dict[str, str]:
-    """What the letters of a kernel mean: o and i, whatever axes of images they are, and spatial axes `k0 k1`."""
+    """Return the meaning of a kernel's letters: o and i, whatever axes of images they are, and spatial axes `k0 k1`."""
     spatial = [letter for letter in letters if letter[0] == "k" and letter[1:].isdigit()]
     rest = [letter for letter in letters if letter not in spatial]
     if len(spatial) not in SPATIAL or len(rest) != 2:
@@ -364,7 +364,7 @@ gives, such as `n h w c -> n c h w`, since viewers show metadata of nodes, but n
 
 
 class Naming:
-    """What the values of the source are, noted before the graph is rewritten.
+    """The layouts of the source's values, noted before the graph is rewritten.
 
     `tensors` holds what values are called in the file that was read, where that is another name than the graph's.
     """
@@ -389,30 +389,33 @@ class Naming:
         Args:
             stored: name of a value that some node computes -> its layout in the result.
         """
-        found = {}
+        layout_by_name = {}
         for name, view in self._known.items():
             if view.root in self._roots:
                 source = self._axes.form(view.root, view.form)
                 now = _flattened(stored.get(self._roots[view.root], ""), source)
-                found[name] = f"{source} -> {now}" if now and now != source else source
-        return found
+                layout_by_name[name] = f"{source} -> {now}" if now and now != source else source
+        return layout_by_name
 
     def annotate(self, model: ir.Model) -> None:
         """Put every value's layout into its metadata, and what each node reads and gives into the node's."""
-        found = {value: text for value in _values(model) if (text := self._layout(value))}
-        for value, text in found.items():
+        layout_by_value = {value: text for value in _values(model) if (text := self._layout(value))}
+        for value, text in layout_by_value.items():
             value.metadata_props[KEY] = text
         for node in all_nodes(model.graph):
-            reads, gives = (dict.fromkeys(found[v] for v in ends if v in found) for ends in (node.inputs, node.outputs))
+            reads, gives = (
+                dict.fromkeys(layout_by_value[v] for v in ends if v in layout_by_value)
+                for ends in (node.inputs, node.outputs)
+            )
             if gives:
                 node.metadata_props[KEY] = " -> ".join(dict.fromkeys(filter(None, map(", ".join, (reads, gives)))))
 
     def _layout(self, value: ir.Value) -> str:
-        held = Holds.of(value.metadata_props)
-        if value.name in self._known and all(item.name != value.name for item in held):
+        source_values = Holds.of(value.metadata_props)
+        if value.name in self._known and all(item.name != value.name for item in source_values):
             known = self._known[value.name]
             return self._axes.form(known.root, known.form)
-        for item in held:
+        for item in source_values:
             if item.name in self._known:
                 root, form = self._known[item.name].root, self._known[item.name].form
                 order = order_of(form)
@@ -425,24 +428,24 @@ class Naming:
 
 def _flattened(stored: str, source: str) -> str:
     """A stored order as a Reshape that flattens it leaves it: `n c h w` for a value `n (h w c)` is `n (c h w)`."""
-    together = {word: dim for dim in re.findall(r"\(([^)]*)\)", source) for word in dim.split()}
-    parts = (list(words) for _, words in groupby(stored.split(), lambda word: together.get(word, word)))
+    group_of_word = {word: dim for dim in re.findall(r"\(([^)]*)\)", source) for word in dim.split()}
+    parts = (list(words) for _, words in groupby(stored.split(), lambda word: group_of_word.get(word, word)))
     return " ".join(part[0] if len(part) == 1 else f"({' '.join(part)})" for part in parts)
 
 
 def _form(order: Order, extents: Sequence[int], shape: ir.Shape | None) -> Form:
-    """The factors that each stored dimension holds; nothing where the shape is not known."""
+    """Return the factors that each stored dimension holds; nothing where the shape is not known."""
     dims = [dim for dim in shape or () if isinstance(dim, int)]
     if shape is None or len(dims) < len(shape) or -1 in extents:
         return ()
     rest, form = list(zip(order, extents, strict=True)), []
     for dim in dims:
-        held, size = [], 1
+        factors, size = [], 1
         while rest and size < dim:
             factor, extent = rest.pop(0)
-            held.append(factor)
+            factors.append(factor)
             size *= extent
-        form.append(tuple(held))
+        form.append(tuple(factors))
     return tuple(form)
 
 

@@ -47,9 +47,9 @@ def node_data(
         name: {"value": layout, "bgColor": PALETTE[colours[layout_names(layout)]], "textColor": "#1b1f24"}
         for name, layout in layouts.items()
     }
-    for left in report.remaining:
-        for name in {left.tensor, keys.get(left.tensor, "")} & results.keys():  # in the source, and in the result
-            said = f"{results[name]['value']}; transposed {left.layout}, {left.bytes:,} bytes"
+    for row in report.remaining:
+        for name in {row.tensor, keys.get(row.tensor, "")} & results.keys():  # in the source, and in the result
+            said = f"{results[name]['value']}; transposed {row.layout}, {row.bytes:,} bytes"
             results[name] = {"value": said, "bgColor": MARK, "textColor": "#ffffff"}
     results |= {key: results[name] for key, name in keys.items() if name in results and key not in results}
     hidden = dict.fromkeys(("hideInAggregatedStatsTable", "hideInChildrenStatsTable"), True)  # sums of texts
@@ -75,21 +75,21 @@ def page(
     report: Report,  # the report of a conversion, or of what one would do
     title: str,  # the model's name
 ) -> str:
-    """The page of a report, equal for equal reports."""
+    """Return the page of a report, equal for equal reports."""
     claims = [] if report.claims is None else list(report.claims.lines(report.transposes - report.source_transposes))
     summary = {name: getattr(report, name) for name in _SUMMARY} | {"verdict": report.verdict, "claims": claims}
     return _page(title, {"summary": summary, **_drawn(report.chart, short_names(report, whole=False))})
 
 
-def diff_page(found: Diff) -> str:
-    """The page of two models side by side: operators that only one has, and those that differ, are marked."""
-    chart = found.chart
-    names = distinct(found.first, found.second)
+def diff_page(diff: Diff) -> str:
+    """Return the page of two models side by side: operators that only one has, and those that differ, are marked."""
+    chart = diff.chart
+    names = distinct(diff.first, diff.second)
     data = {
         "diff": {
             "names": names,
-            "only": [found.only_first, found.only_second],
-            "changed": [[item.spot, item.what] for item in found.changed],
+            "only": [diff.only_first, diff.only_second],
+            "changed": [[item.spot, item.what] for item in diff.changed],
         },
         **_drawn(chart, ShortNames(())),
     }

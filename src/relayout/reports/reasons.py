@@ -133,9 +133,9 @@ class _Causes:
             for crossing in self.plan.crossings
         ]
 
-    def _of(self, crossing: Crossing, found: Sequence[Path]) -> tuple[Cause, ...]:
+    def _of(self, crossing: Crossing, paths: Sequence[Path]) -> tuple[Cause, ...]:
         amounts: dict[tuple[_Demand, _Demand], Fraction] = {}
-        for path in found:
+        for path in paths:
             pair = self._demand(path.first, path), self._demand(path.last, path)
             amounts[pair] = amounts.get(pair, Fraction(0)) + path.amount
         total = sum(amounts.values(), Fraction(0))
@@ -143,8 +143,8 @@ class _Causes:
         heaviest = max(shares, key=lambda pair: shares[pair])
         shares[heaviest] += crossing.size - sum(shares.values())
         # A path may end where a label's own price holds it: closeness to the source, which weighs less than a byte.
-        kept = [_cause(*pair, share) for pair, share in shares.items() if share or pair == heaviest]
-        return tuple(sorted(kept, key=lambda cause: -cause.bytes))
+        causes = [_cause(*pair, share) for pair, share in shares.items() if share or pair == heaviest]
+        return tuple(sorted(causes, key=lambda cause: -cause.bytes))
 
     def _demand(self, end: End, path: Path) -> _Demand:
         formulation, choice = self.plan.formulation, self.plan.solution.choice
@@ -191,15 +191,15 @@ class _Causes:
     def _search(self, begin: tuple[int, ...], root: Root) -> tuple[int, Root]:
         if not any(self._parts[node] in self.demanding for node in begin):
             return begin[0], root
-        found = dict.fromkeys(begin, root)
-        queue = deque(found)
+        root_by_node = dict.fromkeys(begin, root)
+        queue = deque(root_by_node)
         while queue:
             node = queue.popleft()
             if self._is_demand(node):
-                return node, found[node]
+                return node, root_by_node[node]
             for other, by in self._links.get(node, ()):
-                if other not in found:
-                    found[other] = by
+                if other not in root_by_node:
+                    root_by_node[other] = by
                     queue.append(other)
         return begin[0], root
 
@@ -217,7 +217,7 @@ class _Causes:
         return links
 
     def _is_demand(self, node: int) -> bool:
-        """Whether a site wants an order by itself."""
+        """Tell whether a site by itself requires an order."""
         site = self.sites[node]
         only = len(self.plan.formulation.labels[node]) == 1
         return bool(site.signature.tail) or (
@@ -225,7 +225,7 @@ class _Causes:
         )
 
     def _port(self, node: int, root: Root) -> Port:
-        """The first operand of a site for which a value stands in the problem."""
+        """Return the first operand of a site for which a value stands in the problem."""
         stands = self.plan.formulation.stands
         return next(port for port in self.sites[node].ports if stands(port.view.root) is root)
 
@@ -233,7 +233,7 @@ class _Causes:
         return _Demand(self._words(node, root, order), self.sites[node])
 
     def _words(self, node: int, root: Root, order: Order) -> str:
-        """What a site demands of a value that it takes or gives in an order, in the words of its own operand."""
+        """Return a site's demand on a value that it reads or writes in an order, in the words of its own operand."""
         site, port = self.sites[node], self._port(node, root)
         layout = self._layout(node, port, order)
         if any(variant.name == ASKED for variant in site.signature.variants):
@@ -249,26 +249,26 @@ class _Causes:
         return f"{site.name} {self._needs(node, port, order)}"
 
     def _layout(self, node: int, port: Port, order: Order) -> str:
-        """The layout of an operand that is in an order: a view has other dimensions than its root."""
+        """Return the layout of an operand that is in an order: a view has other dimensions than its root."""
         root, form = port.view.root, self._form(node, port)
         return layout_name(self.axes.form(root, form) if order_of(form) == order else self.axes.order(root, order))
 
     def _form(self, node: int, port: Port) -> Form:
-        """The dimensions of an operand as the plan stores them."""
+        """Return the dimensions of an operand as the plan stores them."""
         return placed(self.sites[node], self.plan.labels[node], port).form
 
     def _needs(self, node: int, port: Port, order: Order) -> str:
-        """Which axes of an operand an operator needs last, or as one dimension, in which order."""
+        """Return the axes of an operand that an operator needs last, or as one dimension, and their order."""
         site, root, layout = self.sites[node], port.view.root, self._layout(node, port, order)
-        held = list(zip(port.letters, port.view.form, strict=True))
-        last = {factor for letter, dim in held if letter in site.signature.tail for factor in dim}
+        letter_dims = list(zip(port.letters, port.view.form, strict=True))
+        last = {factor for letter, dim in letter_dims if letter in site.signature.tail for factor in dim}
         if last:
             names, layout = self._some(node, port, order, last)
             place = "last, or exchanged" if site.signature.exchanged else "last"
             return f"needs {layout}" if last >= set(order) else f"needs {names} {place} ({layout})"
-        groups = [self.axes.among(root, dim, order)[0] for letter, dim in held if letter in site.signature.block]
-        together = ", ".join(f"({group})" for group in groups if " " in group)
-        return f"needs {together} as one dimension ({layout})" if together else f"takes {layout} only"
+        groups = [self.axes.among(root, dim, order)[0] for letter, dim in letter_dims if letter in site.signature.block]
+        grouped_axes = ", ".join(f"({group})" for group in groups if " " in group)
+        return f"needs {grouped_axes} as one dimension ({layout})" if grouped_axes else f"takes {layout} only"
 
     def _some(self, node: int, port: Port, order: Order, factors: set[int]) -> tuple[str, str]:
         """Return the names of some axes of an operand, and its layout, in which they have these names."""
@@ -277,5 +277,5 @@ class _Causes:
             names, whole = self.axes.among(root, factors, order)
             return names, layout_name(whole)
         dims = self.axes.dims(root, form)
-        held = [words for words, dim in zip(dims, form, strict=True) if factors & set(dim)]
-        return " ".join(held), layout_name(" ".join(dims))
+        dim_words = [words for words, dim in zip(dims, form, strict=True) if factors & set(dim)]
+        return " ".join(dim_words), layout_name(" ".join(dims))

@@ -98,9 +98,9 @@ class Remaining:
     @cached_property
     def rows(self) -> tuple[Transposed, ...]:
         """The Transposes, in the order of the graph."""
-        found = tuple(_remaining(self._plan, self._axes, self._names, self._share))
+        rows = tuple(_remaining(self._plan, self._axes, self._names, self._share))
         del self._plan, self._axes  # as large as the model
-        return found
+        return rows
 
     def divided(self, share: int) -> "Remaining":
         """Return the same with so many bytes of the plan as one, as where a quantizer makes integers of floats.
@@ -120,7 +120,7 @@ def _remaining(plan: Plan, axes: Axes, names: Sequence[str], share: int) -> Iter
     from relayout.reports.reasons import causes, sentence
 
     for crossing, whole, name in zip(plan.crossings, causes(plan, axes), names, strict=True):
-        found = tuple(cause._replace(bytes=cause.bytes // share) for cause in whole)
+        scaled_causes = tuple(cause._replace(bytes=cause.bytes // share) for cause in whole)
         yield Transposed(
             name,
             tuple(_extent(piece.extent) for piece in crossing.root.dims),
@@ -128,8 +128,8 @@ def _remaining(plan: Plan, axes: Axes, names: Sequence[str], share: int) -> Iter
             crossing.size // share,
             crossing.producer.name,
             tuple(dict.fromkeys(site.name for site in crossing.readers)),
-            found,
-            sentence(found),
+            scaled_causes,
+            sentence(scaled_causes),
             tuple(
                 (name, _extent(e)) for name, e in axes.extents(crossing.root, crossing.producer_order, crossing.order)
             ),
@@ -147,7 +147,7 @@ def _factors(plan: Plan, crossing: Crossing, share: int) -> tuple[int | str, ...
 
 @dataclass(frozen=True)
 class Report:
-    """What a conversion did, and what is proved of it.
+    """The account of a conversion: what it did, and what is proved of it.
 
     Args:
         operators: operator -> how many in the result; of a `.tflite`, its own operators.
@@ -212,7 +212,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """What may be said of the result: only what was checked."""
+        """The statement about the result that was checked, and no more."""
         limits = ((self.at_most, "Transposes"), (self.scattered_at_most, "bytes taken element by element"))
         most = [f"{count:,} {what}" for count, what in limits if count is not None]
         each = f" with {' and '.join(most)} at most" if most else priced(self.per_transpose if self.transposes else 0)
@@ -234,7 +234,7 @@ class Report:
         return html(self)
 
     def __str__(self) -> str:
-        """What a terminal shows."""
+        """Return the text that a terminal shows."""
         from relayout.reports.tables import text
 
         return text(self)
@@ -256,7 +256,7 @@ def priced(per_transpose: int, per_scattered: int = 0) -> str:
 
 
 def report(plan: Plan, axes: Axes, *, relaxed: "Sequence[Relaxed]" = ()) -> Report:
-    """The report of a plan, before it is applied."""
+    """Return the report of a plan, before it is applied."""
     notes, remains = [], Remaining(plan, axes)
     if plan.formulation.capped:
         notes.append(DROPPED)
@@ -324,7 +324,7 @@ MOST_SCATTERED = 1 << 16  # bytes by which Transposes of single elements may mov
 
 
 def constants(model: ir.Model) -> int:
-    """The bytes of all initializers."""
+    """Return the bytes of all initializers."""
     tensors = (value.const_value for graph in all_graphs(model.graph) for value in graph.initializers.values())
     return sum(
         sum(map(len, tensor.numpy().ravel())) if tensor.dtype == ir.DataType.STRING else tensor.nbytes
@@ -359,12 +359,12 @@ def scattered(plan: Plan) -> tuple[str, ...]:
 
     ONNX Runtime's kernel takes about ten times as long for these as for runs.
     """
-    found = [each.size for each in plan.crossings if is_scattered(each.root, each.producer_order, each.order)]
-    if sum(found) <= MOST_SCATTERED or plan.scattered - plan.source_scattered <= MOST_SCATTERED:
+    sizes = [each.size for each in plan.crossings if is_scattered(each.root, each.producer_order, each.order)]
+    if sum(sizes) <= MOST_SCATTERED or plan.scattered - plan.source_scattered <= MOST_SCATTERED:
         return ()
-    each = f"{len(found)} Transpose{'s copy' if len(found) > 1 else ' copies'}"
+    each = f"{len(sizes)} Transpose{'s copy' if len(sizes) > 1 else ' copies'}"
     return (
-        f"{each} single elements or short runs ({sum(found):,} bytes): ONNX Runtime's CPU is faster with two that copy"
+        f"{each} single elements or short runs ({sum(sizes):,} bytes): ONNX Runtime's CPU is faster with two that copy"
         " long runs, as --target onnxruntime-cpu writes them",
     )
 
@@ -374,37 +374,37 @@ FOR_SOME = "another plan moves more than the source does for some open extents"
 
 
 def no_worse(
-    found: Report,
+    report: Report,
     decided: Plan,  # its plan
     fewest: Plan,  # the plan that moves fewer bytes
 ) -> Report:
-    """The report of a plan that is in no way worse than the source, where one that moves fewer bytes is."""
+    """Return the report of a plan that is in no way worse than the source, where one that moves fewer bytes is."""
     pairs = (
         ("more Transposes", len(fewest.crossings), fewest.source_count),
         ("more copies of single elements", fewest.scattered, fewest.source_scattered),
     )
     what = " and ".join(text for text, takes, most in pairs if takes > most)
-    told = f"{fewest.size:,} in {len(fewest.crossings)} (--per-transpose 0)"
+    alternative = f"{fewest.size:,} in {len(fewest.crossings)} (--per-transpose 0)"
     return replace(
-        found,
+        report,
         at_most=len(decided.crossings) if decided.sites.per_transpose else None,
         scattered_at_most=decided.scattered if decided.sites.per_scattered else None,
-        notes=(*found.notes, f"fewer bytes take {what} than the source has: {told}"),
+        notes=(*report.notes, f"fewer bytes take {what} than the source has: {alternative}"),
     )
 
 
-def at_any_extent(found: Report, decided: Plan, fewer: Plan) -> Report:
+def at_any_extent(report: Report, decided: Plan, fewer: Plan) -> Report:
     """Return the report of a plan that moves no more than the source in any run, where another one moves fewer bytes.
 
     Args:
-        found: the report.
+        report: the report.
         decided: its plan.
         fewer: the plan that moves no more bytes where open extents count as 1, and more than the source in some run.
     """
     if fewer.size == decided.size:
-        return found
-    told = f"{FOR_SOME}, and {fewer.size:,} bytes if each counts as 1; fix them with --dim"
-    return replace(found, notes=(*found.notes, told))
+        return report
+    note = f"{FOR_SOME}, and {fewer.size:,} bytes if each counts as 1; fix them with --dim"
+    return replace(report, notes=(*report.notes, note))
 
 
 def unstated(names: Sequence[str]) -> str:

@@ -40,7 +40,7 @@ def html(report: Report) -> str:
 
 
 def text(report: Report) -> str:
-    """The same without colours, in lines of up to `WIDTH` columns."""
+    """Return the description without colours, in lines of up to `WIDTH` columns."""
     return as_text(*paragraphs(report), width=WIDTH)
 
 
@@ -116,12 +116,12 @@ def _transposes(report: Report) -> list[Line | Grid]:
 
 
 def _kinds(report: Report) -> list[str]:
-    """What stands on both sides of the remaining Transposes, by operator, heaviest first."""
+    """Return the operators on both sides of the remaining Transposes, as pairs of types, heaviest first."""
     counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
-    for left in report.remaining:
-        pair = left.causes[0].kinds
+    for row in report.remaining:
+        pair = row.causes[0].kinds
         counts[pair] += 1
-        sizes[pair] += left.bytes
+        sizes[pair] += row.bytes
     return [
         f"{above} and {below}: {count_of(counts[above, below], 'Transpose')}, {size_name(size)}"
         for (above, below), size in sizes.most_common(FEW)
@@ -140,8 +140,8 @@ def _remaining(report: Report, short: ShortNames) -> list[Line | Grid]:
     if LOG.isEnabledFor(logging.INFO):
         groups = [[item] for item in ordered]
     elif len(groups) > MOST:
-        left = sum(map(len, groups[MOST:]))
-        lines.append(line(f"the heaviest of them; {left:,} more Transposes are listed by -v and --json"))
+        hidden_count = sum(map(len, groups[MOST:]))
+        lines.append(line(f"the heaviest of them; {hidden_count:,} more Transposes are listed by -v and --json"))
         groups = groups[:MOST]
     advised: set[str] = set()  # what removes a Transpose is said once
     for first, *others in groups:

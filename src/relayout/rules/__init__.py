@@ -11,9 +11,9 @@ from relayout.rules.facts import (
     domain_of_version,
     draws,
     facts,
+    has_own_layouts,
     in_standard,
     is_known,
-    is_laid,
     is_on_images,
     is_reshaped,
     is_transposed,
@@ -23,7 +23,7 @@ from relayout.rules.facts import (
     rule_of,
 )
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
-from relayout.rules.layouts import Laid, is_function, laid
+from relayout.rules.layouts import OperatorLayouts, is_function, variant_in_layouts
 from relayout.rules.operator import WRAPPING, Operator, axis_letters, normalized
 from relayout.rules.quantization import undoes
 from relayout.rules.registry import KINDS, LayoutVariant, Rule, registry, rule
@@ -65,11 +65,11 @@ __all__ = [
     "Changes",
     "Fact",
     "Facts",
-    "Laid",
     "LayoutVariant",
     "Letters",
     "Nested",
     "Operator",
+    "OperatorLayouts",
     "Permuted",
     "Placement",
     "Regrouped",
@@ -84,15 +84,14 @@ __all__ = [
     "domain_of_version",
     "draws",
     "facts",
+    "has_own_layouts",
     "in_standard",
     "is_function",
     "is_known",
-    "is_laid",
     "is_on_images",
     "is_reshaped",
     "is_transposed",
     "is_view",
-    "laid",
     "may_go",
     "may_repeat",
     "normalized",
@@ -104,4 +103,5 @@ __all__ = [
     "rule_of",
     "scope",
     "undoes",
+    "variant_in_layouts",
 ]

@@ -26,16 +26,16 @@ def _positional(operator: Operator, inputs: Operands, outputs: Operands) -> Sign
 
     Batches may hold their factors in any order.
     """
-    given = {slot: letters for slot, letters in inputs.items() if operator.rank(slot) == len(letters)}
+    letters_of = {slot: letters for slot, letters in inputs.items() if operator.rank(slot) == len(letters)}
     gives = tuple(
         letters if shape is not None and (letters := outputs.get(slot)) and len(letters) == len(shape) else None
         for slot, shape in enumerate(operator.outputs)
     )
-    unnamed = [slot for slot in range(len(operator.inputs)) if operator.rank(slot) and slot not in given]
+    unnamed = [slot for slot in range(len(operator.inputs)) if operator.rank(slot) and slot not in letters_of]
     unnamed += [slot for slot, shape in enumerate(operator.outputs) if shape and gives[slot] is None]
-    named = {letter for letters in (*given.values(), *gives) for letter in letters or ()}
+    named = {letter for letters in (*letters_of.values(), *gives) for letter in letters or ()}
     free = frozenset("b") if not unnamed else frozenset()
-    return Signature(operator.operands(given), gives, frozenset(named) - free, free).positional()
+    return Signature(operator.operands(letters_of), gives, frozenset(named) - free, free).positional()
 
 
 def _also(
@@ -117,8 +117,8 @@ def _with_heads_packed(operator: Operator, inputs: Operands, outputs: Operands) 
         return signature
 
     def changes(placement: Placement) -> Changes:
-        apart = len(placement.letters()) == APART  # their numbers are extents then
-        return Changes(dict.fromkeys(("q_num_heads", "kv_num_heads")) if apart else {})
+        is_unpacked = len(placement.letters()) == APART  # their numbers are extents then
+        return Changes(dict.fromkeys(("q_num_heads", "kv_num_heads")) if is_unpacked else {})
 
     others = {0: _unpacked(q, size), 1: _unpacked(k, size), 2: _unpacked(v, length)}
     return _also(signature, "heads apart", others, {0: _unpacked(y, length)}, changes)
@@ -159,8 +159,8 @@ def _rotary(
     signature = _positional(operator, {0: x, **inputs}, {0: x})
     if rank == PACKED:
         size = _size(operator, 0, heads)
-        apart = _unpacked(x, size)
-        return _also(signature, "heads apart", {0: apart}, {0: apart}, unchanged) if size else signature
+        letters = _unpacked(x, size)
+        return _also(signature, "heads apart", {0: letters}, {0: letters}, unchanged) if size else signature
     number = _length(operator, 0, 1)
 
     def changes(placement: Placement) -> Changes:

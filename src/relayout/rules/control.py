@@ -105,17 +105,21 @@ def scan(operator: Operator) -> Fact:
         )
         for k in range(states)
     ]
-    read = [
+    input_slices = [
         _sliced(f"i{k}.", node.inputs[skipped + states + k], body.inputs[states + k], axis, leading)
         for k, axis in enumerate(operator.ints("scan_input_axes") or (0,) * scanned)
     ]
-    given = [
+    output_slices = [
         _sliced(f"o{k}.", node.outputs[states + k], body.outputs[states + k], axis, leading)
         for k, axis in enumerate(operator.ints("scan_output_axes") or (0,) * stacked)
     ]
-    if len(read) != scanned or len(given) != stacked:
+    if len(input_slices) != scanned or len(output_slices) != stacked:
         return None
-    values, entering, leaving = (*carried, *read, *given), _sides(*carried, *read), _sides(*carried, *given)
+    values, entering, leaving = (
+        (*carried, *input_slices, *output_slices),
+        _sides(*carried, *input_slices),
+        _sides(*carried, *output_slices),
+    )
     inside = Body("body", entering[1], leaving[1])
 
     def changes(placement: Placement) -> Changes:
@@ -123,8 +127,8 @@ def scan(operator: Operator) -> Fact:
             return Changes()
         return Changes(
             {
-                "scan_input_axes": _moved(placement, read, states, output=False),
-                "scan_output_axes": _moved(placement, given, states, output=True),
+                "scan_input_axes": _moved(placement, input_slices, states, output=False),
+                "scan_output_axes": _moved(placement, output_slices, states, output=True),
             }
         )
 
@@ -135,12 +139,12 @@ def scan(operator: Operator) -> Fact:
         head=tuple(letter for value in values for letter in value.head),
         changes=changes,
     )
-    rounds = _rounds(operator, states + skipped, read)
+    rounds = _rounds(operator, states + skipped, input_slices)
     return Nested(signature, (inside,), rounds or UNKNOWN_RUNS, surely=bool(rounds))
 
 
 def _sides(*values: _Carried) -> tuple[tuple[Letters | None, ...], tuple[Letters | None, ...]]:
-    """The letters of values outside and inside."""
+    """Return the letters of values outside and inside."""
     return tuple(value.outer for value in values), tuple(value.inner for value in values)
 
 
@@ -181,7 +185,7 @@ def _sliced(
 
 
 def _moved(placement: Placement, values: Sequence[_Carried], first: int, *, output: bool) -> tuple[int, ...] | None:
-    """The axes that are scanned, in the order that was chosen; None where they are what they are by default."""
+    """Return the axes that are scanned, in the order that was chosen; None where they are what they are by default."""
     axes = tuple(
         placement.axis(value.axis, first + k, output=output) if value.axis else value.place
         for k, value in enumerate(values)

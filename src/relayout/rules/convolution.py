@@ -29,7 +29,7 @@ def convolved(
     channels: Sequence[int],  # inputs with one item per output channel, or scalars
     alike: Sequence[int] = (),  # inputs of the output's shape
 ) -> Signature | None:
-    """The signature of a convolution of input 0."""
+    """Return the signature of a convolution of input 0."""
     rank, weights = operator.rank(), operator.shape(kernel)
     if rank is None or weights is None or len(weights) != rank:
         return None
@@ -42,8 +42,8 @@ def convolved(
         i, o, block = "i", "c", "n c"
     else:
         i, o, block = "i", "o", "n"
-    given = {0: "n c *s", kernel: f"{o} {i} *k", **per_channel(operator, channels, o)}
-    signature = positional(operator, given | dict.fromkeys(alike, f"n {o} *t"), f"n {o} *t", block)
+    letters_of = {0: "n c *s", kernel: f"{o} {i} *k", **per_channel(operator, channels, o)}
+    signature = positional(operator, letters_of | dict.fromkeys(alike, f"n {o} *t"), f"n {o} *t", block)
     return signature if operator.domain else turning(operator, signature)
 
 
@@ -88,10 +88,10 @@ def in_both_layouts(operator: Operator, plain: Callable[[Operator], Signature | 
     signature = plain(operator)
     if signature is None:
         return None
-    read, given = signature.inputs[0] or (), signature.outputs[0] or ()
+    input_letters, output_letters = signature.inputs[0] or (), signature.outputs[0] or ()
     last = Variant(
-        ((read[0], *read[2:], read[1]), *signature.inputs[1:]),
-        ((given[0], *given[2:], given[1]), *signature.outputs[1:]),
+        ((input_letters[0], *input_letters[2:], input_letters[1]), *signature.inputs[1:]),
+        ((output_letters[0], *output_letters[2:], output_letters[1]), *signature.outputs[1:]),
         "channels_last",
     )
     variants = (*signature.variants, last)
@@ -106,7 +106,7 @@ def in_both_layouts(operator: Operator, plain: Callable[[Operator], Signature | 
 
 
 def transposed(operator: Operator, bias: int) -> Signature:
-    """The signature of a transposed convolution; `bias` is the input of one item per output channel."""
+    """Return the signature of a transposed convolution; `bias` is the input of one item per output channel."""
     o, block = ("o", "n c o") if operator.int("group", 1) == 1 else ("i", "n")
     signature = positional(operator, {0: "n c *s", 1: f"c {o} *k", bias: "o"}, "n o *t", block)
     return signature if operator.domain else turning(operator, signature)
@@ -129,8 +129,8 @@ def deform_conv(operator: Operator) -> Fact:
     """`x[n c *s], w[o c *k], offset[n p *t], b[o], mask[n q *t] -> y[n o *t]`: positions fixed."""
     plain = operator.int("group", 1) == 1 and operator.int("offset_group", 1) == 1
     i, block = ("c", "n c o") if plain else ("i", "n")
-    given = {0: "n c *s", 1: f"o {i} *k", 2: "n p *t", 3: "o", 4: "n q *t"}
-    return positional(operator, given, "n o *t", block)
+    inputs = {0: "n c *s", 1: f"o {i} *k", 2: "n p *t", 3: "o", 4: "n q *t"}
+    return positional(operator, inputs, "n o *t", block)
 
 
 @rule("Col2Im", kind="layout-sensitive")

@@ -15,14 +15,14 @@ BROADCASTS_SINCE = 8  # opset from which all variadic operators broadcast as num
 
 
 def aligned(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:
-    """The signature of inputs that broadcast against each other; further inputs are parameters."""
+    """Return the signature of inputs that broadcast against each other; further inputs are parameters."""
     shapes = [operator.shape(index) for index in inputs if operator.has(index)]
     output = operator.outputs[0]
     if output is None or any(shape is None or len(shape) > len(output) for shape in shapes):
         return None
     letters = axis_letters(len(output))
-    given = {index: letters[len(letters) - (operator.rank(index) or 0) :] for index in inputs}
-    return Signature(operator.operands(given), operator.results(letters), broadcast=True)
+    letters_of = {index: letters[len(letters) - (operator.rank(index) or 0) :] for index in inputs}
+    return Signature(operator.operands(letters_of), operator.results(letters), broadcast=True)
 
 
 @rule(
@@ -65,7 +65,7 @@ def cast_like(operator: Operator) -> Fact:
 
 
 def _trains(node: ir.Node) -> bool:
-    """Whether a Dropout is told to leave elements out, by a constant or by what is computed."""
+    """Tell whether a Dropout's training mode is on: a constant says so, or the graph computes it."""
     mode = node.inputs[2] if len(node.inputs) > 2 else None
     known = known_tensor(mode)
     return mode is not None and (known is None or bool(known.numpy().any()))

@@ -16,7 +16,7 @@ from relayout.layout import Dim, Extent
 from relayout.rules.alike import Alike
 from relayout.rules.internal_nhwc import is_internal, layouts_of_internal, standard_of
 from relayout.rules.layouts import DOMAIN as FUNCTIONS
-from relayout.rules.layouts import Laid, is_function, laid, stored, unlaid
+from relayout.rules.layouts import OperatorLayouts, in_standard_order, is_function, stored, variant_in_layouts
 from relayout.rules.operator import WRAPPING, Letters, Operator, is_static
 from relayout.rules.registry import LayoutVariant, Rule, find, variant_keys
 from relayout.rules.signature import Changes, Fact, Permuted, Placement, Signature, Variant
@@ -79,7 +79,7 @@ def domain_of_version(domain: str) -> str:
 
 
 def operator_of(model: ir.Model, node: ir.Node, imports: Mapping[str, int] | None = None) -> Operator:
-    """A node as its rule and a target see it; in a function, by the versions that this imports."""
+    """Return a node as its rule and a target see it; in a function, by the versions that this imports."""
     domain = domain_of_version(node.domain)
     inputs, outputs = (*map(_shape, node.inputs),), (*map(_shape, node.outputs),)
     return Operator(node, (model.opset_imports if imports is None else imports).get(domain, 1), inputs, outputs)
@@ -96,17 +96,17 @@ def _shape(value: ir.Value | None) -> tuple[Dim, ...] | None:
 
 
 def rule_of(operator: Operator) -> Rule | None:
-    """The rule of a node, or of the operator that it runs in other layouts."""
+    """Return the rule of a node, or of the operator that it runs in other layouts."""
     domain = "" if operator.domain == "ai.onnx" else operator.domain
     if is_function(operator):
         return find(("", operator.name))
     if is_internal(operator.bare):
         key = standard_of(operator.node)
         return None if key is None else find(key)
-    found = find((domain, operator.name))
-    if found is None:
-        found = next((find(key) for key, variant in _written_as(operator)), None)
-    return found
+    rule = find((domain, operator.name))
+    if rule is None:
+        rule = next((find(key) for key, variant in _written_as(operator)), None)
+    return rule
 
 
 def _called(node: ir.Node) -> tuple[str, str]:
@@ -114,7 +114,7 @@ def _called(node: ir.Node) -> tuple[str, str]:
 
 
 def draws(node: ir.Node) -> bool:
-    """Whether a node draws numbers: of the same operands it gives others each time."""
+    """Tell whether a node draws random numbers: the same operands give other results each time."""
     rule = find(_called(node))
     if rule is None:
         return False
@@ -122,13 +122,13 @@ def draws(node: ir.Node) -> bool:
 
 
 def may_repeat(node: ir.Node) -> bool:
-    """Whether a node belongs to who reads it: each reader may have one of its own, at no cost."""
+    """Tell whether a node may be duplicated: each consumer may have one of its own, at no cost."""
     rule = find(_called(node))
     return rule is not None and rule.repeats
 
 
 def is_known(node: ir.Node) -> bool:
-    """Whether there is a rule for what a node is called, or it is a function of a layout."""
+    """Tell whether the operator that a node names has a rule, or is a function of a layout."""
     key = _called(node)
     rule = find(key)
     if (rule is not None and rule.kind != "opaque") or key in variant_keys():
@@ -162,26 +162,26 @@ def may_go(node: ir.Node) -> bool:
     return find(_called(node)) is not None or is_known(node)
 
 
-def layouts_of(operator: Operator) -> Laid | None:
-    """The layouts in which a node runs the operator of its rule; None: the standard's, or its own.
+def layouts_of(operator: Operator) -> OperatorLayouts | None:
+    """Return the layouts in which a node runs the operator of its rule; None: the standard's, or its own.
 
     Raises:
         LayoutError: it is a function whose domain names no layouts.
     """
     if is_function(operator):
-        return Laid.of_domain(operator.domain)
+        return OperatorLayouts.of_domain(operator.domain)
     if is_internal(operator.bare):
         return layouts_of_internal(operator)
-    return next((Laid.parse(variant.layouts) for _, variant in _written_as(operator)), None)
+    return next((OperatorLayouts.parse(variant.layouts) for _, variant in _written_as(operator)), None)
 
 
-def is_laid(operator: Operator) -> bool:
+def has_own_layouts(operator: Operator) -> bool:
     """Tell whether a node runs the operator of its rule in layouts of its own: a function, a registered variant."""
     return is_function(operator) or is_internal(operator.bare) or bool(_written_as(operator))
 
 
 def _written_as(operator: Operator) -> list[tuple[tuple[str, str], LayoutVariant]]:
-    """The registered variants that a node is."""
+    """Return the registered variants that a node is."""
     node = operator.bare
     variants = variant_keys().get((node.domain, node.op_type), ())
     if not variants:
@@ -217,7 +217,7 @@ def facts(operator: Operator) -> Fact:
 
 
 class Facts:
-    """What is known of the nodes of a graph: of those that are alike in all that a rule looks at it is asked once.
+    """The facts of a graph's nodes. A rule is asked once for all nodes that are alike in everything it looks at.
 
     What a rule says may hold on to the node: such a fact is of that node alone.
     """
@@ -231,48 +231,48 @@ def _is_shared(fact: Fact) -> bool:
     return not isinstance(fact, Signature) or (fact.price is None and _is_plain(fact.changes))
 
 
-def _is_plain(held: object) -> bool:
-    """Whether something is made of names and numbers alone; a function: whether all that it closes over is."""
-    if isinstance(held, UsersFunction):
-        return _is_plain(held.function)
-    if isinstance(held, FunctionType):
-        cells = [cell.cell_contents for cell in held.__closure__ or ()]
-        return _is_plain(cells) and _is_plain(held.__defaults__) and _is_plain(held.__kwdefaults__)
-    if isinstance(held, dict):
-        return _is_plain([*held, *held.values()])
-    if isinstance(held, tuple | list | set | frozenset):
-        return all(map(_is_plain, held))
-    return held is None or isinstance(held, str | int | float | Extent | Variant)
+def _is_plain(content: object) -> bool:
+    """Tell whether an object consists of names and numbers alone, and a function closes over nothing else."""
+    if isinstance(content, UsersFunction):
+        return _is_plain(content.function)
+    if isinstance(content, FunctionType):
+        cells = [cell.cell_contents for cell in content.__closure__ or ()]
+        return _is_plain(cells) and _is_plain(content.__defaults__) and _is_plain(content.__kwdefaults__)
+    if isinstance(content, dict):
+        return _is_plain([*content, *content.values()])
+    if isinstance(content, tuple | list | set | frozenset):
+        return all(map(_is_plain, content))
+    return content is None or isinstance(content, str | int | float | Extent | Variant)
 
 
 def in_standard(operator: Operator) -> tuple[Operator, Signature] | None:
-    """A node as the standard has it (of a function the one in its body) and its signature; None: not known."""
+    """Return a node as the standard has it (of a function the one in its body) and its signature; None: not known."""
     rule = rule_of(operator)
     if rule is None:
         return None
     try:
         layouts = layouts_of(operator)
-        inner = operator if layouts is None else unlaid(operator, rule, layouts)
+        inner = operator if layouts is None else in_standard_order(operator, rule, layouts)
         fact = _fitted(rule.facts(inner), inner)
     except (IndexError, TypeError, ValueError, LayoutError):
         return None
     return (inner, fact) if isinstance(fact, Signature) else None
 
 
-def _in_layouts(operator: Operator, rule: Rule, layouts: Laid) -> Fact:
+def _in_layouts(operator: Operator, rule: Rule, layouts: OperatorLayouts) -> Fact:
     """A node that runs its rule's operator in other layouts: the standard's signature, in these layouts only."""
-    inner = unlaid(operator, rule, layouts)
+    inner = in_standard_order(operator, rule, layouts)
     said = rule.facts(inner)
     if rule.place:
         refuse_unfit(rule.place, said, inner)
     fact = _fitted(said, inner)
     if not isinstance(fact, Signature):
         return None
-    return stored(fact, laid(rule, inner, fact, layouts))
+    return stored(fact, variant_in_layouts(rule, inner, fact, layouts))
 
 
 def _fitted(fact: Fact, operator: Operator) -> Fact:
-    """The fact, if it names as many axes as the operands have; outputs that nobody asks for have none."""
+    """Return the fact, if it names as many axes as the operands have; outputs that nobody asks for have none."""
     if isinstance(fact, Permuted):
         return fact if sorted(fact.perm) == list(range(operator.rank() or 0)) else None
     if not isinstance(fact, Signature):
@@ -288,7 +288,7 @@ def _fitted(fact: Fact, operator: Operator) -> Fact:
 
 
 def _contradicts(fact: Signature, operator: Operator) -> bool:
-    """Whether an axis that is stretched has a name on an input, and extent 1 on the output: the name says nothing."""
+    """Tell whether a stretched axis has a named extent on an input and 1 on the output: the name says nothing."""
     if not fact.broadcast:
         return False
     named = {

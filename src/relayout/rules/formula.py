@@ -21,9 +21,9 @@ def positional(
     Raises:
         ValueError: the rank of the operand with the axes `*s` is not known.
     """
-    given = outputs.split(", ")
+    output_letters = outputs.split(", ")
     shapes = [(text, operator.shape(slot)) for slot, text in inputs.items()]
-    shapes += zip(given, operator.outputs, strict=False)
+    shapes += zip(output_letters, operator.outputs, strict=False)
     count = 0
     if (first := next((each for each in shapes if "*" in each[0]), None)) is not None:
         text, shape = first
@@ -35,7 +35,7 @@ def positional(
         words = ((word,) if word[0] != "*" else axis_letters(count, word[1:]) for word in text.split())
         return tuple(letter for each in words for letter in each)
 
-    read, gives = {slot: letters(text) for slot, text in inputs.items()}, tuple(map(letters, given))
+    read, gives = {slot: letters(text) for slot, text in inputs.items()}, tuple(map(letters, output_letters))
     free, whole = frozenset(letters(block)), frozenset[str]().union(*read.values(), *gives)
     return Signature(
         operator.operands(read), gives[: len(operator.outputs)], whole - free, free, across=frozenset(letters(across))

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from relayout.graph.domains import CONVOLUTION, INTERNAL_NHWC
 from relayout.layout import Layout
-from relayout.rules.layouts import Laid, fitted
+from relayout.rules.layouts import OperatorLayouts, fitted
 from relayout.rules.operator import Operator
 from relayout.rules.signature import Written
 
@@ -42,10 +42,10 @@ def standard_of(node: ir.Node) -> Key | None:
     return ACTIVATED.get(name) if "activation" in node.attributes else ("", name)
 
 
-def layouts_of_internal(operator: Operator) -> Laid:
+def layouts_of_internal(operator: Operator) -> OperatorLayouts:
     """Return the layouts of a node of the internal domain.
 
     Raises:
         LayoutError: its image is of a rank without such a layout.
     """
-    return Laid(fitted(NHWC, operator.rank() or IMAGE), written=Written(INTERNAL_NHWC, operator.name))
+    return OperatorLayouts(fitted(NHWC, operator.rank() or IMAGE), written=Written(INTERNAL_NHWC, operator.name))

@@ -25,7 +25,7 @@ SHAPES = 9  # opset from which a Constant may hold integers, as the shapes in a 
 
 
 @dataclass(frozen=True)
-class Laid:
+class OperatorLayouts:
     """The layouts in which an operator on images runs.
 
     Args:
@@ -42,16 +42,16 @@ class Laid:
 
     @property
     def in_tiles(self) -> bool:
-        """Whether any of them is blocked."""
+        """True if any of the layouts is blocked."""
         return not all(layout.is_plain for layout in (self.data, self.kernel, self.result) if layout is not None)
 
     @property
-    def given(self) -> Layout:
+    def output(self) -> Layout:
         """The layout of the images that it gives."""
         return self.result or self.data
 
     @staticmethod
-    def of_domain(domain: str) -> Laid:
+    def of_domain(domain: str) -> OperatorLayouts:
         """Read a function's domain.
 
         Raises:
@@ -59,12 +59,12 @@ class Laid:
         """
         images, _, kernel = domain.removeprefix(DOMAIN).partition(".")
         data, _, result = images.partition("_")
-        return Laid(
+        return OperatorLayouts(
             Layout.parse(data), Layout.parse(kernel) if kernel else None, Layout.parse(result) if result else None
         )
 
     @staticmethod
-    def parse(text: str) -> Laid:
+    def parse(text: str) -> OperatorLayouts:
         """Read `NHWC`, `NHWC OHWI` or `NCHW->NCHW16c OIHW`.
 
         Raises:
@@ -75,7 +75,7 @@ class Laid:
             raise LayoutError(f"{text!r}: a layout of images, and that of the kernel where there is one")
         data, _, result = words[0].partition("->")
         kernel = Layout.parse(words[1]) if len(words) == 2 else None
-        return Laid(Layout.parse(data), kernel, Layout.parse(result) if result else None)
+        return OperatorLayouts(Layout.parse(data), kernel, Layout.parse(result) if result else None)
 
     @property
     def domain(self) -> str:
@@ -89,27 +89,27 @@ class Laid:
 
 
 def fitted(layout: Layout, rank: int) -> Layout:
-    """The layout for operands of another rank: `NHWC` is `NWC` at rank 3 and `NDHWC` at rank 5.
+    """Return the layout for operands of another rank: `NHWC` is `NWC` at rank 3 and `NDHWC` at rank 5.
 
     Raises:
         LayoutError: there is no such layout.
     """
     axes = [factor.axis for factor in layout.factors if not factor.tile]
-    held = [axis for axis in axes if axis in SPATIAL]
-    count = rank - len(axes) + len(held)
-    if count == len(held):
+    spatial_axes = [axis for axis in axes if axis in SPATIAL]
+    count = rank - len(axes) + len(spatial_axes)
+    if count == len(spatial_axes):
         return layout
     first = next((i for i, factor in enumerate(layout.factors) if factor.axis in SPATIAL), 0)
-    together = [factor.axis for factor in layout.factors[first : first + len(held)]] == held
-    if not (held and together and 1 <= count <= len(SPATIAL)):
+    is_contiguous = [factor.axis for factor in layout.factors[first : first + len(spatial_axes)]] == spatial_axes
+    if not (spatial_axes and is_contiguous and 1 <= count <= len(SPATIAL)):
         raise LayoutError(f"{layout} cannot name the axes of a tensor of rank {rank}")
-    wanted = [Factor(axis) for axis in SPATIAL[len(SPATIAL) - count :]]
-    return Layout((*layout.factors[:first], *wanted, *layout.factors[first + len(held) :]))
+    spatial_factors = [Factor(axis) for axis in SPATIAL[len(SPATIAL) - count :]]
+    return Layout((*layout.factors[:first], *spatial_factors, *layout.factors[first + len(spatial_axes) :]))
 
 
 @lru_cache(maxsize=256)
 def standard(named: str, rank: int) -> Layout:
-    """The standard layout of an operand: the names of its first two axes, then the spatial ones."""
+    """Return the standard layout of an operand: the names of its first two axes, then the spatial ones."""
     return fitted(Layout.parse(f"{named}W"), rank)
 
 
@@ -122,7 +122,7 @@ def tokens(
     layout: Layout,  # the layout asked for, of the operand's rank
     extents: Sequence[Extent],  # its extents in the standard order
 ) -> Letters:
-    """The dimensions of an operand in `layout`.
+    """Return the dimensions of an operand in `layout`.
 
     Raises:
         LayoutError: the layout names other axes, or a tile does not divide its axis.
@@ -130,24 +130,24 @@ def tokens(
     axes = standard(named, len(letters)).axes
     if set(layout.axes) != set(axes):
         raise LayoutError(f"{layout} does not name the axes {', '.join(axes)}")
-    found: list[str] = []
+    dim_tokens: list[str] = []
     for factor in layout.factors:
         position = axes.index(factor.axis)
         letter, extent, tile = letters[position], extents[position], layout.tiles.get(factor.axis, 0)
         if tile and (not extent.is_static or extent.number % tile):
             what = "channels" if factor.axis in CHANNELS else f"elements of axis {factor.axis}"
             raise LayoutError(f"{extent} {what} are no multiple of the block of {tile}")
-        found.append(f"{letter}%{tile}" if factor.tile else f"{letter}/{tile}" if tile else letter)
-    return tuple(found)
+        dim_tokens.append(f"{letter}%{tile}" if factor.tile else f"{letter}/{tile}" if tile else letter)
+    return tuple(dim_tokens)
 
 
-def laid(
+def variant_in_layouts(
     rule: Rule,  # the operator's rule
     operator: Operator,  # the node, its operands in the standard's order
     signature: Signature,  # what the rule says of it
-    layouts: Laid,  # of any rank; they are fitted to the node's
+    layouts: OperatorLayouts,  # of any rank; they are fitted to the node's
 ) -> Variant:
-    """The variant of an operator on images that runs in the given layouts.
+    """Return the variant of an operator on images that runs in the given layouts.
 
     Raises:
         LayoutError: a layout does not fit: other axes, or a tile that does not divide its axis; or nothing runs it.
@@ -166,32 +166,36 @@ def laid(
                 kernel = kernel if kernel != standard(named, len(letters)) else None
         elif slot >= 0:
             # What is added to the result lies as the result does.
-            lies = layouts.given if slot and letters == plain.outputs[0] else layouts.data
+            lies = layouts.output if slot and letters == plain.outputs[0] else layouts.data
             inputs[slot] = tokens(letters, named, fitted(lies, len(letters)), extents)
             rank = len(letters)
         else:
-            outputs[~slot] = tokens(letters, named, fitted(layouts.given, len(letters)), extents)
+            outputs[~slot] = tokens(letters, named, fitted(layouts.output, len(letters)), extents)
             rank = len(letters)
-    own = Written(rule.domain, rule.op_type, dict.fromkeys(_told(rule)))
+    own = Written(rule.domain, rule.op_type, dict.fromkeys(_layout_attributes(rule)))
     body = Variant(plain.inputs, plain.outputs, written=own)
     if (tuple(inputs), tuple(outputs)) == (body.inputs, body.outputs):
         return body
-    found = Laid(fitted(layouts.data, rank), kernel, None if layouts.result is None else fitted(layouts.result, rank))
-    written = layouts.written or _registered(rule, found, rank)
+    fitted_layouts = OperatorLayouts(
+        fitted(layouts.data, rank), kernel, None if layouts.result is None else fitted(layouts.result, rank)
+    )
+    written = layouts.written or _registered(rule, fitted_layouts, rank)
     if written is None and rule.domain:
-        raise LayoutError(f"{rule.domain}:{rule.op_type} in {found} is no function of ONNX, and no variant of a user's")
-    if written is None and found.in_tiles and operator.version < SHAPES:
-        raise LayoutError(f"{found} needs constants that ONNX has from opset {SHAPES} on")
+        raise LayoutError(
+            f"{rule.domain}:{rule.op_type} in {fitted_layouts} is no function of ONNX, and no variant of a user's"
+        )
+    if written is None and fitted_layouts.in_tiles and operator.version < SHAPES:
+        raise LayoutError(f"{fitted_layouts} needs constants that ONNX has from opset {SHAPES} on")
     if written is None:
-        written = Written(found.domain, rule.op_type, dict.fromkeys(_told(rule)), body)
-    return Variant(tuple(inputs), tuple(outputs), str(found), written)
+        written = Written(fitted_layouts.domain, rule.op_type, dict.fromkeys(_layout_attributes(rule)), body)
+    return Variant(tuple(inputs), tuple(outputs), str(fitted_layouts), written)
 
 
-def _registered(rule: Rule, layouts: Laid, rank: int) -> Written | None:
-    """The node that was registered to run an operator in layouts of a rank, before a function does."""
+def _registered(rule: Rule, layouts: OperatorLayouts, rank: int) -> Written | None:
+    """Return the node that was registered to run an operator in layouts of a rank, before a function does."""
     for variant in variants_of(rule):
-        if str(layouts) == str(at_rank(Laid.parse(variant.layouts), rank, kernels=rule)):
-            others = dict.fromkeys(_told(rule) - variant.attributes.keys())
+        if str(layouts) == str(at_rank(OperatorLayouts.parse(variant.layouts), rank, kernels=rule)):
+            others = dict.fromkeys(_layout_attributes(rule) - variant.attributes.keys())
             return Written(variant.domain, variant.op_type, others | dict(variant.attributes))
     return None
 
@@ -202,24 +206,24 @@ def _whole(layout: Layout, named: str, extents: Sequence[Extent]) -> Layout:
     return Layout(tuple(factor for factor in layout.factors if not (factor.tile and factor.axis in ones)))
 
 
-def _told(rule: Rule) -> set[str]:
-    """The attributes by which the registered variants of an operator say their layouts."""
+def _layout_attributes(rule: Rule) -> set[str]:
+    """Return the attributes by which the registered variants of an operator say their layouts."""
     return {name for variant in variants_of(rule) for name in variant.attributes}
 
 
-def at_rank(layouts: Laid, rank: int, kernels: Rule) -> Laid:
+def at_rank(layouts: OperatorLayouts, rank: int, kernels: Rule) -> OperatorLayouts:
     """Layouts as `laid` calls them for operands of a rank; those of another rank stay as they are."""
     named = next((axes for axes in kernels.layouts.values() if axes != "NC"), "OI")
     try:
         data, result = fitted(layouts.data, rank), None if layouts.result is None else fitted(layouts.result, rank)
         kernel = None if layouts.kernel is None else fitted(layouts.kernel, rank)
-        return Laid(data, None if kernel == standard(named, rank) else kernel, result)
+        return OperatorLayouts(data, None if kernel == standard(named, rank) else kernel, result)
     except LayoutError:
         return layouts
 
 
 def images(rule: Rule, operator: Operator, signature: Signature) -> Iterator[tuple[int, str, Letters, Shape]]:
-    """The operands that layouts name: (slot, or its complement for an output; standard names, letters, shape).
+    """Yield the operands that layouts name: (slot, or its complement for an output; standard names, letters, shape).
 
     Letters and shape are in the standard's order.
     """
@@ -234,18 +238,22 @@ def images(rule: Rule, operator: Operator, signature: Signature) -> Iterator[tup
             yield ~slot, "NC", letters, _ordered(shape, signature.outputs[slot], letters)
 
 
-def _ordered(shape: Shape, held: Letters | None, letters: Letters) -> Shape:
-    """A shape whose dimensions are `held`, with these letters in their order."""
-    return shape if held is None or held == letters else tuple(shape[held.index(letter)] for letter in letters)
+def _ordered(shape: Shape, dim_letters: Letters | None, letters: Letters) -> Shape:
+    """Return a shape whose dimensions are `dim_letters`, with these letters in their order."""
+    return (
+        shape
+        if dim_letters is None or dim_letters == letters
+        else tuple(shape[dim_letters.index(letter)] for letter in letters)
+    )
 
 
 def is_function(operator: Operator) -> bool:
-    """Whether a node calls one of the functions that are made here."""
+    """Tell whether a node calls one of the functions that are made here."""
     return operator.domain.startswith(DOMAIN)
 
 
-def unlaid(operator: Operator, rule: Rule, layouts: Laid) -> Operator:
-    """A node in some layouts as the standard's: the same node, with shapes in the standard's order.
+def in_standard_order(operator: Operator, rule: Rule, layouts: OperatorLayouts) -> Operator:
+    """Return a node in some layouts as the standard's: the same node, with shapes in the standard's order.
 
     Raises:
         LayoutError: its operands do not lie in them.
@@ -255,12 +263,12 @@ def unlaid(operator: Operator, rule: Rule, layouts: Laid) -> Operator:
         layout = layouts.data if named == "NC" else layouts.kernel
         if layout is not None and slot < len(inputs):
             inputs[slot] = _plain(operator.inputs[slot], named, layout)
-    outputs = tuple(_plain(shape, "NC", layouts.given) for shape in operator.outputs)
+    outputs = tuple(_plain(shape, "NC", layouts.output) for shape in operator.outputs)
     return replace(operator, inputs=tuple(inputs), outputs=outputs)
 
 
 def _plain(shape: Shape | None, named: str, layout: Layout) -> Shape | None:
-    """A stored shape in the standard's order of axes."""
+    """Return a stored shape in the standard's order of axes."""
     if shape is None or len(shape) < 3:
         return shape
     if len(shape) != len(layout.factors):
@@ -284,10 +292,12 @@ def _dim(pieces: Sequence[Dim]) -> Dim:
 
 
 def stored(signature: Signature, variant: Variant) -> Signature:
-    """The signature of a node that is written as `variant`: its operands' dimensions as the node has them."""
+    """Return the signature of a node that is written as `variant`: its operands' dimensions as the node has them."""
 
-    def letters(given: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
-        return tuple(None if held is None else tuple(part_of(token).letter for token in held) for held in given)
+    def letters(operands: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
+        return tuple(
+            None if operand is None else tuple(part_of(token).letter for token in operand) for operand in operands
+        )
 
     return replace(signature, inputs=letters(variant.inputs), outputs=letters(variant.outputs), variants=(variant,))
 
@@ -309,7 +319,7 @@ def parsed_as(text: str, outer: frozenset[str], what: str) -> Layout:
     return layout
 
 
-def laid_as(text: str) -> Laid:
+def operator_layouts(text: str) -> OperatorLayouts:
     """Read the layouts in which an operator runs: `NHWC`, `NHWC OHWI` or `NCHW->NCHW16c OIHW`.
 
     Raises:
@@ -317,7 +327,7 @@ def laid_as(text: str) -> Laid:
     """
     if not isinstance(text, str):
         raise LayoutError(f"{text!r} is no text: layouts are written 'NHWC', or 'NHWC OHWI' with that of the kernel")
-    layouts = Laid.parse(text)
+    layouts = OperatorLayouts.parse(text)
     images, *kernels = text.split()
     if not kernels and set(images) >= KERNELS:
         raise LayoutError(f"{text} is a layout of kernels: write it behind that of images, as in 'NHWC {text}'")
@@ -329,8 +339,8 @@ def laid_as(text: str) -> Laid:
     return layouts
 
 
-def why_not(layouts: Laid, rule: Rule) -> str:
-    """Why an operator has no layouts such as these; empty if it may have them."""
+def why_not(layouts: OperatorLayouts, rule: Rule) -> str:
+    """Return why an operator cannot have such layouts; empty if it can."""
     if not rule.layouts:
         return (
             "it has no layouts of its own and follows its neighbours; a row for it without layouts claims it in"

@@ -36,7 +36,7 @@ MOST_ORDERS = 24  # of an operator whose orders are listed; beyond, the flattene
 
 
 def reduced_letters(letters: Letters, axes: Letters, keep: int) -> Letters:
-    """The output's letters of a reduction."""
+    """Return the output's letters of a reduction."""
     return letters if keep else tuple(letter for letter in letters if letter not in axes)
 
 
@@ -172,8 +172,8 @@ def batch_normalization(operator: Operator) -> Fact:
         return None
     x = "n c *s" if rank > 1 else "n"
     trained = operator.int("training_mode", 0) or any(map(operator.gives, range(1, len(operator.outputs))))
-    given, outputs = dict.fromkeys(range(1, len(operator.inputs)), "c"), x + ", c" * (len(operator.outputs) - 1)
-    plain = positional(operator, {0: x, **given}, outputs, x, across=x.replace(" c", "") if trained else "")
+    parameters, outputs = dict.fromkeys(range(1, len(operator.inputs)), "c"), x + ", c" * (len(operator.outputs) - 1)
+    plain = positional(operator, {0: x, **parameters}, outputs, x, across=x.replace(" c", "") if trained else "")
     signature = turning(operator, plain)
     if rank < 3 or trained or not _has_constants(operator, PARAMETERS):
         return signature
@@ -185,17 +185,17 @@ def batch_normalization(operator: Operator) -> Fact:
 
 
 def _has_constants(operator: Operator, count: int) -> bool:
-    """Whether a normalization has so many operands, of one type that it computes in, all but the first constant."""
+    """Tell whether a normalization has `count` operands of one type that it computes in, constant but for the first."""
     if operator.version < STRETCHING or len(operator.inputs) != count:
         return False
     kinds = {operator.kind(slot) for slot in range(count)}
     return len(kinds) == 1 and kinds <= {*PLAIN} and all(map(operator.is_initializer, range(1, count)))
 
 
-def _affine(epsilon: float, _: Placement, given: Constants) -> tuple[Step, ...]:
+def _affine(epsilon: float, _: Placement, constants: Constants) -> tuple[Step, ...]:
     """`a x + b`, both computed in double precision, in the type of the scale."""
-    scale, bias, mean, variance = (each.astype(np.float64) for each in given[1:] if each is not None)
-    kind = next(each.dtype for each in given if each is not None)
+    scale, bias, mean, variance = (each.astype(np.float64) for each in constants[1:] if each is not None)
+    kind = next(each.dtype for each in constants if each is not None)
     with np.errstate(all="ignore"):  # without a variance it is infinite, as the normalization is
         factor = scale / np.sqrt(variance + epsilon)
         shift = bias - mean * factor
@@ -205,10 +205,10 @@ def _affine(epsilon: float, _: Placement, given: Constants) -> tuple[Step, ...]:
 
 
 def _channels_last(variant: Variant) -> Variant:
-    """A variant with its channels behind all else, where something comes so."""
+    """Return a variant with its channels behind all else, where something comes so."""
 
     def last(operands: Sequence[Letters | None]) -> tuple[Letters | None, ...]:
-        return tuple(held and tuple(sorted(held, key=lambda letter: letter == "c")) for held in operands)
+        return tuple(operand and tuple(sorted(operand, key=lambda letter: letter == "c")) for operand in operands)
 
     inputs, outputs = last(variant.inputs), last(variant.outputs)
     return replace(variant, inputs=inputs, outputs=outputs, name="several operators", follows=True)
@@ -229,12 +229,12 @@ def instance_normalization(operator: Operator) -> Fact:
     return replace(signature, variants=(*signature.variants, anyhow))
 
 
-def _over_space(normalizing: "Normalizing", placement: Placement, given: Constants) -> Iterator[Step]:
+def _over_space(normalizing: "Normalizing", placement: Placement, constants: Constants) -> Iterator[Step]:
     """Mean and variance over all axes but n and c, wherever these lie."""
     letters = placement.letters()
-    held = iter(placement.extents(1))
-    stretched = [next(held).number if letter == "c" else 1 for letter in letters]
-    scale, bias = (each.reshape(stretched) for each in given[1:] if each is not None)
+    scale_extents = iter(placement.extents(1))
+    stretched = [next(scale_extents).number if letter == "c" else 1 for letter in letters]
+    scale, bias = (each.reshape(stretched) for each in constants[1:] if each is not None)
     space = [axis for axis, letter in enumerate(letters) if letter not in ("n", "c")]
     return normalizing(0, space, scale, bias)
 
@@ -252,9 +252,9 @@ def group_normalization(operator: Operator) -> Fact:
         return turned
     normalizing, sizes = Normalizing.of(operator), (groups, channels.number // groups)
 
-    def steps(placement: Placement, given: Constants) -> Iterator[Step]:
+    def steps(placement: Placement, constants: Constants) -> Iterator[Step]:
         """Mean and variance over all axes but n, and over each group of the last one."""
-        scale, bias = (each.reshape(groups, -1) for each in given[1:] if each is not None)
+        scale, bias = (each.reshape(groups, -1) for each in constants[1:] if each is not None)
         rank = len(placement.letters())
         yield Step("Reshape", (0, _as_before(rank - 1, *sizes)), "grouped")
         yield from normalizing("grouped", (*range(1, rank - 1), rank), scale, bias)
@@ -265,7 +265,7 @@ def group_normalization(operator: Operator) -> Fact:
 
 
 def _as_before(count: int, *extents: int) -> NDArray[np.int64]:
-    """The shape with so many extents as they are, and others behind them."""
+    """Return the shape with so many extents as they are, and others behind them."""
     return np.array([0] * count + list(extents), np.int64)
 
 
@@ -294,7 +294,7 @@ class Normalizing(NamedTuple):
         scale: NDArray[np.generic],  # it stretches to x
         bias: NDArray[np.generic],  # likewise
     ) -> Iterator[Step]:
-        """The steps where a mean is taken otherwise; the last gives `normalized`."""
+        """Yield the steps where a mean is taken otherwise; the last gives `normalized`."""
         yield from mean(operand, "mean")
         yield Step("Sub", (operand, "mean"), "centered")
         yield Step("Mul", ("centered", "centered"), "squared")
@@ -310,7 +310,7 @@ class Normalizing(NamedTuple):
             yield Step("Add", ("scaled", bias), "normalized")
 
     def mean(self, operand: int | str, axes: Sequence[int], name: str) -> Step:
-        """The mean over some axes, which stay with an extent of 1."""
+        """Return the mean over some axes, which stay with an extent of 1."""
         if self.version < AXES_AS_INPUT:
             return Step("ReduceMean", (operand,), name, {"axes": tuple(axes)})
         return Step("ReduceMean", (operand, np.array(axes, np.int64)), name)
@@ -327,24 +327,24 @@ def mean_variance_normalization(operator: Operator) -> Fact:
 
 
 def over_last(operator: Operator, axis: int, scales: tuple[int, ...]) -> Signature | None:
-    """The signature of a normalization over all axes from one on; `scales` are inputs that stretch to these."""
+    """Return the signature of a normalization over all axes from one on; `scales` are inputs that stretch to these."""
     shape = operator.shape()
     if not shape:
         return None
     letters = axis_letters(len(shape))
     tail = letters[axis % len(shape) :]
-    given = {0: letters}
+    letters_of = {0: letters}
     for index in scales:
-        held = operator.inputs[index] if operator.has(index) else ()
-        extra = max(0, len(held or ()) - len(tail))
-        if any(extent != 1 for extent in (held or ())[:extra]):
+        scale_shape = operator.inputs[index] if operator.has(index) else ()
+        extra = max(0, len(scale_shape or ()) - len(tail))
+        if any(extent != 1 for extent in (scale_shape or ())[:extra]):
             return None  # a scale for each position beside those that are normalized
-        given[index] = axis_letters(extra, "one") + tail[len(tail) + extra - len(held or ()) :]
+        letters_of[index] = axis_letters(extra, "one") + tail[len(tail) + extra - len(scale_shape or ()) :]
 
     def changes(placement: Placement) -> Changes:
         return Changes({"axis": placement.axes(tail)[0]})
 
-    inputs, block = operator.operands(given), frozenset(tail)
+    inputs, block = operator.operands(letters_of), frozenset(tail)
     return Signature(inputs, operator.results(letters), block=block, tail=tail, changes=changes, across=block)
 
 

@@ -59,7 +59,7 @@ class Operator:
         return self.bare
 
     def unit(self) -> QuantizedUnit | None:
-        """The quantized unit that the node belongs to, if it belongs to one."""
+        """Return the quantized unit that the node belongs to, if it belongs to one."""
         self.looked.add(UNIT)
         if self._unit is None:
             self._unit = (unit_of(self.bare),)
@@ -81,7 +81,7 @@ class Operator:
         return self.bare.attributes
 
     def rank(self, index: int = 0) -> int | None:
-        """The rank of an input, where known."""
+        """Return the rank of an input, where known."""
         shape = self.inputs[index] if index < len(self.inputs) else None
         return None if shape is None else len(shape)
 
@@ -101,33 +101,33 @@ class Operator:
         return axis_letters(self.needed_rank(index, least=least))
 
     def has(self, index: int) -> bool:
-        """Whether the optional input `index` is given."""
+        """Tell whether the node has the optional input `index`."""
         return self._input(index) is not None
 
     def shape(self, index: int = 0) -> Shape | None:
-        """The shape of an input, where it is given and its rank is known."""
+        """Return the shape of an input, where it is given and its rank is known."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def gives(self, index: int) -> bool:
-        """Whether the optional output `index` is asked for."""
+        """Tell whether the node has the optional output `index`."""
         outputs = self.bare.outputs
         return index < len(outputs) and bool(outputs[index].name)
 
-    def operands(self, given: Mapping[int, Letters]) -> tuple[Letters | None, ...]:
-        """The letters of every input: those of `given`, and none for absent ones and parameters."""
-        return tuple(given.get(index) if self.has(index) else None for index in range(len(self.inputs)))
+    def operands(self, letters_of: Mapping[int, Letters]) -> tuple[Letters | None, ...]:
+        """Return the letters of every input: those of `letters_of`, and none for absent ones and parameters."""
+        return tuple(letters_of.get(index) if self.has(index) else None for index in range(len(self.inputs)))
 
     def results(self, letters: Letters) -> tuple[Letters | None, ...]:
-        """The same letters for every output."""
+        """Return the same letters for every output."""
         return (letters,) * len(self.outputs)
 
     def kind(self, index: int) -> ir.DataType | None:
-        """The element type of an input, where it is given and known."""
+        """Return the element type of an input, where it is given and known."""
         value = self._input(index)
         return None if value is None else value.dtype
 
     def dtype(self, index: int) -> np.dtype[np.generic]:
-        """The element type of an input of integers; int64 where it is not known."""
+        """Return the element type of an input of integers; int64 where it is not known."""
         kind = self.kind(index)
         return np.dtype(np.int64) if kind is None else kind.numpy()
 
@@ -151,12 +151,12 @@ class Operator:
         return None if tensor is None else tensor.numpy()
 
     def _tensor(self, index: int) -> ir.TensorProtocol | None:
-        """The tensor that a constant input holds, or None."""
+        """Return the tensor that a constant input holds, or None."""
         value = self._input(index)
         if value is not None:
             self.looked.add(index)
-        while value is not None and value.const_value is None and (maker := value.producer()) is not None:
-            value = maker.inputs[0] if maker.op_type == "Identity" and not maker.domain else None
+        while value is not None and value.const_value is None and (producer := value.producer()) is not None:
+            value = producer.inputs[0] if producer.op_type == "Identity" and not producer.domain else None
         return None if value is None or value.is_graph_input() else value.const_value
 
     def described(self) -> tuple[Hashable, ...] | None:
@@ -183,11 +183,11 @@ class Operator:
         return tuple(key)
 
     def contents(self, slots: Iterable[int]) -> tuple[Hashable, ...] | None:
-        """The values of some inputs, to be compared with those of another node; None where they are too long.
+        """Return the values of some inputs, to be compared with those of another node; None where they are too long.
 
         No two nodes are alike in their quantized units, but for those that have none.
         """
-        found: list[Hashable] = []
+        contents: list[Hashable] = []
         for slot in slots:
             if slot == UNIT:
                 if self.unit() is not None:
@@ -197,8 +197,8 @@ class Operator:
             if tensor is not None and tensor.size > MOST_ELEMENTS:
                 return None
             array = None if tensor is None else tensor.numpy()
-            found.append(None if array is None else (array.dtype.str, array.shape, array.tobytes()))
-        return tuple(found)
+            contents.append(None if array is None else (array.dtype.str, array.shape, array.tobytes()))
+        return tuple(contents)
 
     def wants(self, slot: int) -> bool:
         """Tell whether an output is asked for; one of unknown rank (a Dropout's mask) only where somebody reads it."""
@@ -208,34 +208,34 @@ class Operator:
         return bool(value.uses()) or value.is_graph_output()
 
     def integers(self, index: int) -> tuple[int, ...] | None:
-        """A constant input of integers, or None."""
+        """Return a constant input of integers, or None."""
         array = self.constant(index)
         return None if array is None else tuple(int(item) for item in array.reshape(-1))
 
     def ints(self, name: str) -> tuple[int, ...] | None:
-        """An attribute of integers, or None where it is absent."""
-        found = self.bare.attributes.get_ints(name)
-        return None if found is None else tuple(found)
+        """Return an attribute of integers, or None where it is absent."""
+        numbers = self.bare.attributes.get_ints(name)
+        return None if numbers is None else tuple(numbers)
 
     def floats(self, name: str) -> Sequence[float] | None:
-        """An attribute of real numbers, or None where it is absent."""
+        """Return an attribute of real numbers, or None where it is absent."""
         return self.bare.attributes.get_floats(name)
 
     def string(self, name: str, default: str) -> str:
-        """A string attribute."""
+        """Return a string attribute."""
         return self.bare.attributes.get_string(name, default)
 
     def extent(self, index: int, axis: int) -> Extent | None:
-        """The extent of one dimension of an input, where the rank is known."""
+        """Return the extent of one dimension of an input, where the rank is known."""
         shape = self.inputs[index]
         return None if shape is None else Extent.of(shape[axis])
 
     def int(self, name: str, default: int) -> int:
-        """An integer attribute."""
+        """Return an integer attribute."""
         return self.bare.attributes.get_int(name, default)
 
     def float(self, name: str, default: float) -> float:
-        """A real attribute."""
+        """Return a real attribute."""
         return self.bare.attributes.get_float(name, default)
 
 

@@ -16,12 +16,12 @@ from relayout.rules.spatial_permutation import turning
 
 
 def pooled(operator: Operator) -> Signature:
-    """The signature of a pool: the axes of a window keep their order."""
+    """Return the signature of a pool: the axes of a window keep their order."""
     return positional(operator, {0: "n c *s"}, "n c *t", "n c")
 
 
 def pooled_at_once(operator: Operator) -> Signature:
-    """The signature of a pool over the whole image, whose axes may hold their factors in any order."""
+    """Return the signature of a pool over the whole image, whose axes may hold their factors in any order."""
     signature = pooled(operator)
     return replace(signature, block=signature.block | signature.whole, whole=frozenset())
 

@@ -111,7 +111,7 @@ FUSED = (np.dtype(np.float32), np.dtype(np.float16), np.dtype(np.float64))
 
 
 def gemm_of(operator: Operator, right: int, bias: int, columns: Sequence[int] = ()) -> Signature | None:
-    """The signature of a Gemm; `columns` are scalars, or hold one item per column of the result.
+    """Return the signature of a Gemm; `columns` are scalars, or hold one item per column of the result.
 
     One without columns may run with its operands exchanged.
     """
@@ -119,12 +119,12 @@ def gemm_of(operator: Operator, right: int, bias: int, columns: Sequence[int] = 
     b: Letters = ("n", "k") if operator.int("transB", 0) else ("k", "n")
     if operator.rank(0) != 2 or operator.rank(right) != 2:
         return None
-    given = {0: a, right: b, **{index: ("n",) for index in columns if operator.rank(index) == 1}}
+    letters_of = {0: a, right: b, **{index: ("n",) for index in columns if operator.rank(index) == 1}}
     if operator.has(bias):
         rank = operator.rank(bias)
         if rank is None or rank > 2:
             return None
-        given[bias] = ("m", "n")[2 - rank :]
+        letters_of[bias] = ("m", "n")[2 - rank :]
 
     def changes(placement: Placement) -> Changes:
         transposed = placement.letters(0) == ("k", "m"), placement.letters(right) == ("n", "k")
@@ -133,10 +133,12 @@ def gemm_of(operator: Operator, right: int, bias: int, columns: Sequence[int] = 
             transposed = not transposed[1], not transposed[0]
         return Changes({"transA": int(transposed[0]), "transB": int(transposed[1])}, exchanged=exchanged)
 
-    stored = operator.operands(given)
-    column = {bias: ("n", "m")} if bias in given else {}
+    stored = operator.operands(letters_of)
+    column = {bias: ("n", "m")} if bias in letters_of else {}
     variants = tuple(
-        Variant(operator.operands({**given, **more, 0: first, right: second}), (result,), name, exchanged=bool(turn))
+        Variant(
+            operator.operands({**letters_of, **more, 0: first, right: second}), (result,), name, exchanged=bool(turn)
+        )
         for turn, more, result in (("", {}, ("m", "n")), ("exchanged", column, ("n", "m")))
         if not (turn and columns)
         for first, second, name in (
@@ -164,26 +166,26 @@ def qgemm(operator: Operator) -> Fact:
 
 
 def product_of(operator: Operator, left: int, right: int, columns: Sequence[int] = ()) -> Signature | None:
-    """The signature of a MatMul; `columns` are scalars, or hold one item per column of the result."""
+    """Return the signature of a MatMul; `columns` are scalars, or hold one item per column of the result."""
     first, second = operator.shape(left), operator.shape(right)
     if not first or not second:
         return None
-    given: dict[int, Letters] = {}
+    column_letters: dict[int, Letters] = {}
     for index in columns:
         if operator.rank(index) == 1 and len(second) > 1:
-            given[index] = ("n",)
+            column_letters[index] = ("n",)
         elif operator.rank(index) and not _are_scalars(operator, index):
             return None  # one item per row or per matrix
     if len(second) == 2 and len(first) > 2:
         # Every row is multiplied alone: all axes before k are free as they are in an elementwise operator.
         rows = axis_letters(len(first) - 1, "b")
-        inputs = operator.operands({left: (*rows, "k"), right: ("k", "n"), **given})
+        inputs = operator.operands({left: (*rows, "k"), right: ("k", "n"), **column_letters})
         return Signature(inputs, ((*rows, "n"),), block=frozenset("kn"), tail=("k", "n"))
     batch = axis_letters(max(len(first), len(second), 2) - 2, "b")
     a: Letters = (*batch[len(batch) - max(len(first) - 2, 0) :], *("m", "k")[-len(first) :])
     c: Letters = (*batch[len(batch) - max(len(second) - 2, 0) :], *("k", "n")[: len(second)])
     y: Letters = (*batch, *("m",)[: len(first) - 1], *("n",)[: len(second) - 1])
-    inputs = operator.operands({left: a, right: c, **given})
+    inputs = operator.operands({left: a, right: c, **column_letters})
     return Signature(inputs, (y,), block=frozenset("mkn"), tail=("m", "k", "n"), broadcast=True)
 
 

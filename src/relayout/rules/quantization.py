@@ -24,7 +24,7 @@ def quantized_along(operator: Operator, axis: int) -> Signature | None:
         return _by_unknown_scales(operator, letters, axis)
     if not scale or (len(scale) == 1 and Extent.of(scale[0]).is_one and shape != scale):  # per tensor
         back = operator.name == "DequantizeLinear"
-        return Signature(operator.operands({0: letters}), (letters,), with_reader=back, with_maker=not back)
+        return Signature(operator.operands({0: letters}), (letters,), with_reader=back, with_producer=not back)
     if not letters:
         return None
     along = letters[axis % len(letters)] if len(letters) > 1 else letters[0]
@@ -41,9 +41,9 @@ LEAST, MOST = 1e-30, 1e30  # the scales of which that is so
 
 
 def undoes(back: ir.Node, node: ir.Node) -> bool:
-    """Whether a QuantizeLinear gives the very integers that a DequantizeLinear has read; scales are per tensor."""
-    (read, *said), (_, *known), given = node.inputs, back.inputs, back.outputs[0]
-    if read is None or read.dtype is None or read.dtype != given.dtype or read.dtype not in INTEGERS:
+    """Tell whether a QuantizeLinear gives the very integers that a DequantizeLinear has read; scales are per tensor."""
+    (read, *said), (_, *known), output = node.inputs, back.inputs, back.outputs[0]
+    if read is None or read.dtype is None or read.dtype != output.dtype or read.dtype not in INTEGERS:
         return False
     if node.outputs[0].dtype != ir.DataType.FLOAT or "precision" in back.attributes:
         return False  # halves, since opset 23

@@ -18,8 +18,8 @@ def recurrent(operator: Operator) -> Fact:
     """`x[t b i], w[d g i] -> y[t d b h], last[d b h]`: positions fixed; b and i in any order of their factors."""
     first = bool(operator.int("layout", 0))
     x, every, state = ("b t i", "b t d h", "b d h") if first else ("t b i", "t d b h", "d b h")
-    given = {0: x, 1: "d g i", 2: "d g r", 3: "d a", 4: "b", 5: state, 6: state, 7: "d p"}
-    signature = positional(operator, given, f"{every}, {state}, {state}", "b i")
+    letters_of = {0: x, 1: "d g i", 2: "d g r", 3: "d a", 4: "b", 5: state, 6: state, 7: "d p"}
+    signature = positional(operator, letters_of, f"{every}, {state}, {state}", "b i")
     return _in_both(signature, "layout", 1) if operator.node.meta.get(BATCH_FIRST) else signature
 
 
@@ -44,8 +44,8 @@ def bidirectional_lstm(operator: Operator) -> Fact:
 
 def _builtin(operator: Operator) -> Signature:
     order = "t b" if operator.int("time_major", 0) else "b t"
-    given = {SECOND.get(operator.name, 0): f"{order} j", 0: f"{order} i"}
-    return positional(operator, given, f"{order} h, {order} k", "b")
+    letters_of = {SECOND.get(operator.name, 0): f"{order} j", 0: f"{order} i"}
+    return positional(operator, letters_of, f"{order} h, {order} k", "b")
 
 
 @rule("LSTM", "RNN", "SVDF", kind="layout-sensitive", domain="tflite")
@@ -81,6 +81,6 @@ def _in_both(signature: Signature, name: str, batch_first: int) -> Signature:
 @rule("DynamicQuantizeLSTM", kind="layout-sensitive", domain="com.microsoft")
 def quantized_lstm(operator: Operator) -> Fact:
     """`x[t b i], w[d i g] -> y[t d b h], last[d b h]`: positions fixed; b in any order of its factors."""
-    given = {0: "t b i", 4: "b", 5: "d b h", 6: "d b h"}
+    letters_of = {0: "t b i", 4: "b", 5: "d b h", 6: "d b h"}
     # All of x is quantized by one scale.
-    return positional(operator, given, "t d b h, d b h, d b h", "b", across="t b i")
+    return positional(operator, letters_of, "t d b h, d b h, d b h", "b", across="t b i")

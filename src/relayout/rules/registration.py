@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 
 from relayout import arguments
 from relayout.errors import LayoutError, nearest
-from relayout.rules.layouts import DOMAIN, STANDARD, Laid, at_rank, laid_as, why_not
+from relayout.rules.layouts import DOMAIN, STANDARD, OperatorLayouts, at_rank, operator_layouts, why_not
 from relayout.rules.operator import Operator
 from relayout.rules.registry import (
     KINDS,
@@ -53,7 +53,7 @@ _ATTRIBUTES = arguments.mapping(
 
 
 def scope() -> AbstractContextManager[None]:
-    """What is registered inside is forgotten outside, also after an exception. Not for threads."""
+    """Return a context that forgets at its end what is registered inside, also after an exception. Not for threads."""
     return restored()
 
 
@@ -120,13 +120,16 @@ def register_variant(
         raise LayoutError(f"{operator} has no rule to be a variant of{nearest(operator, map(_name, registry()))}")
     if not rule.layouts:
         raise LayoutError(f"{operator} is no operator on images: its rule names no layouts")
-    found = laid_as(layouts)
-    if reason := why_not(found, rule):
+    parsed_layouts = operator_layouts(layouts)
+    if reason := why_not(parsed_layouts, rule):
         raise LayoutError(f"a variant of {operator} in {layouts}: {reason}")
-    lies = str(at_rank(found, IMAGE, kernels=rule))
+    lies = str(at_rank(parsed_layouts, IMAGE, kernels=rule))
     if lies == str(STANDARD):
         raise LayoutError(f"a variant of {operator} in {layouts}: so it runs itself; name other layouts")
-    if any(lies == str(at_rank(Laid.parse(variant.layouts), IMAGE, kernels=rule)) for variant in variants_of(rule)):
+    if any(
+        lies == str(at_rank(OperatorLayouts.parse(variant.layouts), IMAGE, kernels=rule))
+        for variant in variants_of(rule)
+    ):
         raise LayoutError(f"{operator} has a variant in {layouts} already")
     arguments.check({"attributes": attributes}, {"attributes": _ATTRIBUTES}, error=LayoutError)
     variant = LayoutVariant(layouts, *into, dict(attributes or {}))

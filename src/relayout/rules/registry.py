@@ -102,9 +102,11 @@ def rule(
                 raise ValueError(f"two rules for {domain}:{op_type}")
             name = f"{domain}:{op_type}" if domain else op_type
             users = is_users(facts)
-            asked = promised(name, facts) if users else facts
+            rule_function = promised(name, facts) if users else facts
             place = place_of(f"the rule of {name}", facts) if users else ""
-            _rules[domain, op_type] = Rule(domain, op_type, kind, line, asked, layouts or {}, draws, repeats, place)
+            _rules[domain, op_type] = Rule(
+                domain, op_type, kind, line, rule_function, layouts or {}, draws, repeats, place
+            )
         return facts
 
     return register
@@ -144,17 +146,17 @@ def registry() -> dict[Key, Rule]:
 
 
 def variants_of(rule: Rule) -> tuple[LayoutVariant, ...]:
-    """What runs an operator in other layouts, beside the functions."""
+    """Return the registered variants that run an operator in other layouts, beside the functions."""
     return _variants.get((rule.domain, rule.op_type), ())
 
 
 def variant_keys() -> dict[Key, list[tuple[Key, LayoutVariant]]]:
     """Written operator -> (the operator that it runs, the variant)."""
-    found: dict[Key, list[tuple[Key, LayoutVariant]]] = {}
+    variants_by_key: dict[Key, list[tuple[Key, LayoutVariant]]] = {}
     for key, variants in _variants.items():
         for variant in variants:
-            found.setdefault((variant.domain, variant.op_type), []).append((key, variant))
-    return found
+            variants_by_key.setdefault((variant.domain, variant.op_type), []).append((key, variant))
+    return variants_by_key
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def _uncertainty(operator: Operator, letters: Letters) -> Callable[[Placement], 
 
     It is what a Transpose would seem to save on the other side, so that none goes there; that two go is worth more.
     """
-    pairs = [(Extent.of(read), Extent.of(given)) for read, given in _extents(operator)]
+    pairs = [(Extent.of(input_extent), Extent.of(output_extent)) for input_extent, output_extent in _extents(operator)]
     known = (a == b or (a.is_static and b.is_static) or b.divide(a) is not None for a, b in pairs)
     if all(known):
         return None
@@ -69,8 +69,8 @@ def _uncertainty(operator: Operator, letters: Letters) -> Callable[[Placement], 
     def price(placement: Placement) -> int:
         if placement.letters() == letters:
             return 0
-        read, given = (product(placement.extents(0, output=output)).number for output in (False, True))
-        return width * abs(read - given)
+        input_size, output_size = (product(placement.extents(0, output=output)).number for output in (False, True))
+        return width * abs(input_size - output_size)
 
     return price
 
@@ -89,7 +89,7 @@ def _following(operator: Operator, letters: Letters) -> Callable[[Placement], Ch
             return Changes({"axes": tuple(order.index(axis) for axis in normalized(axes, rank))})
         items = {slot: tuple(axis + part * rank for part in range(parts) for axis in order) for slot, parts in slots}
         said = {"scales": tuple(scales[axis] for axis in order)} if scales and len(scales) == rank else {}
-        return Changes(said, gathered={slot: (0, held) for slot, held in items.items()})
+        return Changes(said, gathered={slot: (0, indices) for slot, indices in items.items()})
 
     return changes
 
@@ -121,7 +121,7 @@ def _standard(operator: Operator, rank: int) -> tuple[int, ...] | None:
     """
     copied = set(range(rank)) - set(_resized(operator, rank))
     if not copied:
-        copied = {axis for axis, (read, given) in enumerate(_extents(operator)) if read == given}
+        copied = {axis for axis, (input_dim, output_dim) in enumerate(_extents(operator)) if input_dim == output_dim}
     if not copied and rank > 2 and not operator.ints("axes"):
         shape = operator.shape() or ()
         if isinstance(shape[1], int) or not isinstance(shape[-1], int):
@@ -138,11 +138,11 @@ def _extents(operator: Operator) -> list[tuple[Dim, Dim]]:
     """Pair the extents of each axis before and behind; one that is not known has a name of its own."""
     before, after = operator.shape() or (), operator.outputs[0] or ()
     pairs = zip(before, after, strict=True) if len(before) == len(after) else ()
-    return [(read or "?read", given or "?given") for read, given in pairs]
+    return [(input_dim or "?read", output_dim or "?given") for input_dim, output_dim in pairs]
 
 
 def _resized(operator: Operator, rank: int) -> tuple[int, ...]:
-    """The axes whose elements are not merely copied."""
+    """Return the axes whose elements are not merely copied."""
     axes = normalized(operator.ints("axes") or tuple(range(rank)), rank)
     shape = operator.shape() or ()
     if operator.string("coordinate_transformation_mode", "half_pixel") in SHIFTING:
@@ -161,7 +161,7 @@ def _resized(operator: Operator, rank: int) -> tuple[int, ...]:
 
 
 def _scales(operator: Operator) -> Sequence[Any] | None:
-    """The scales, where they are no matter of run time."""
+    """Return the scales, where they are no matter of run time."""
     if operator.name == "Upsample" and operator.version < SCALES_SINCE:
         return operator.floats("scales")
     known = operator.constant(SCALES if operator.name == "Resize" and operator.version >= ROI_SINCE else 1)

@@ -25,8 +25,8 @@ REAL = frozenset(("AveragePool", "GlobalAveragePool", "ReduceMean"))
 """Operators of the standard that take real numbers where their twins take quantized ones."""
 
 
-class Told(NamedTuple):
-    """Where the type and the shape of an operator's first output are read."""
+class OutputRow(NamedTuple):
+    """The places where the type and the shape of an operator's first output are read."""
 
     typed: tuple[int, ...] = (0,)  # the inputs of the output's element type; the first that is given tells it
     like: tuple[str, int] | None = None  # an operator of the standard whose output has this shape, and its version
@@ -47,46 +47,46 @@ _AS_INPUT = """
     FusedMatMul Gelu MatMulBnb4 MatMulNBits QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid
     QLinearSoftmax QuickGelu TransposeMatMul
 """
-CONTRIBUTED: Mapping[str, Told] = {
-    "Attention": Told((0,), extents=(((0, 0), (0, 1), None),)),
-    **dict.fromkeys(_AS_INPUT.split(), Told()),
-    "DequantizeLinear": Told((1,), ("DequantizeLinear", 21)),
-    "FusedConv": Told((0,), ("Conv", 11), (0, 1)),
-    "GatherND": Told((0,), ("GatherND", 13)),
-    "GridSample": Told((0,), ("GridSample", 16)),
-    "GroupQueryAttention": Told(
+CONTRIBUTED: Mapping[str, OutputRow] = {
+    "Attention": OutputRow((0,), extents=(((0, 0), (0, 1), None),)),
+    **dict.fromkeys(_AS_INPUT.split(), OutputRow()),
+    "DequantizeLinear": OutputRow((1,), ("DequantizeLinear", 21)),
+    "FusedConv": OutputRow((0,), ("Conv", 11), (0, 1)),
+    "GatherND": OutputRow((0,), ("GatherND", 13)),
+    "GridSample": OutputRow((0,), ("GridSample", 16)),
+    "GroupQueryAttention": OutputRow(
         (0,),
         extents=(((0, 0), (1, 1), (0, 2)),),
         others=((1, ((0, 0), None, None, None)), (2, ((0, 0), None, None, None))),
     ),
-    "Inverse": Told((0,), ("Identity", 16)),
-    "MatMulInteger16": Told((), kind=ir.DataType.INT32),
-    "MatMulIntegerToFloat": Told((2,)),
-    "NhwcMaxPool": Told((0,), ("MaxPool", 12), last=True),
-    "MultiHeadAttention": Told((0,), extents=(((0, 0), (0, 1), (2, 2)), ((0, 0), (0, 1), (0, 2)))),
-    "Pad": Told((0,), ("Pad", 13)),
-    "QGemm": Told((8, 1)),
-    "QLinearAveragePool": Told((0,), ("AveragePool", 11), (0,)),
-    "QLinearConcat": Told((2,), ("Concat", 13), slice(2, None, 3)),
-    "QLinearConv": Told((7,), ("QLinearConv", 10)),
-    "QLinearGlobalAveragePool": Told((0,), ("GlobalAveragePool", 1), (0,)),
-    "QLinearReduceMean": Told((0,), ("ReduceMean", 13), (0,)),
-    "QLinearWhere": Told((1,)),
-    "QuantizeLinear": Told((2,), ("QuantizeLinear", 21), kind=ir.DataType.UINT8),
+    "Inverse": OutputRow((0,), ("Identity", 16)),
+    "MatMulInteger16": OutputRow((), kind=ir.DataType.INT32),
+    "MatMulIntegerToFloat": OutputRow((2,)),
+    "NhwcMaxPool": OutputRow((0,), ("MaxPool", 12), last=True),
+    "MultiHeadAttention": OutputRow((0,), extents=(((0, 0), (0, 1), (2, 2)), ((0, 0), (0, 1), (0, 2)))),
+    "Pad": OutputRow((0,), ("Pad", 13)),
+    "QGemm": OutputRow((8, 1)),
+    "QLinearAveragePool": OutputRow((0,), ("AveragePool", 11), (0,)),
+    "QLinearConcat": OutputRow((2,), ("Concat", 13), slice(2, None, 3)),
+    "QLinearConv": OutputRow((7,), ("QLinearConv", 10)),
+    "QLinearGlobalAveragePool": OutputRow((0,), ("GlobalAveragePool", 1), (0,)),
+    "QLinearReduceMean": OutputRow((0,), ("ReduceMean", 13), (0,)),
+    "QLinearWhere": OutputRow((1,)),
+    "QuantizeLinear": OutputRow((2,), ("QuantizeLinear", 21), kind=ir.DataType.UINT8),
     **dict.fromkeys(
-        ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), Told((0,), ("Identity", 16), (0,), sum=3)
+        ("SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), OutputRow((0,), ("Identity", 16), (0,), sum=3)
     ),
-    "RotaryEmbedding": Told((0,), ("Identity", 16), (0,)),
-    "Trilu": Told((0,), ("Trilu", 14)),
+    "RotaryEmbedding": OutputRow((0,), ("Identity", 16), (0,)),
+    "Trilu": OutputRow((0,), ("Trilu", 14)),
 }
 """Operators of `com.microsoft`; of others the shape is read off the signature, and the type stays unknown."""
 
 _AS_INPUT = """
     Affine GroupNormalization ImageScaler ParametricSoftplus Scale ScaledTanh SimplifiedLayerNormalization
 """
-UNINFERRED: Mapping[str, Told] = {
-    **dict.fromkeys(_AS_INPUT.split(), Told((0,), ("Identity", 16), (0,))),
-    "Crop": Told(),
+UNINFERRED: Mapping[str, OutputRow] = {
+    **dict.fromkeys(_AS_INPUT.split(), OutputRow((0,), ("Identity", 16), (0,))),
+    "Crop": OutputRow(),
 }
 """Operators of the standard's domain that ONNX has no shape inference for: GroupNormalization, and those that it does
 not list."""
@@ -106,37 +106,37 @@ def outputs_of(
     version = opsets.get("" if standard else node.domain, 1)
     operator = Operator(node, version, tuple(map(_shape, node.inputs)), tuple(map(_shape, node.outputs)))
     table = UNINFERRED if standard else CONTRIBUTED if node.domain == "com.microsoft" else {}
-    told = table.get(node.op_type)
-    if standard and told is None:
+    row = table.get(node.op_type)
+    if standard and row is None:
         return list(_by_schema(operator, node.op_type, version, node.inputs))
     if is_internal(node):
         version = opsets.get("", 1)
         return list(_by_schema(operator, node.op_type, version, node.inputs, last=True))[:1]
-    if told is None:
+    if row is None:
         return [(None, shape) for shape in _by_letters(operator, known=False)]
-    return _by_row(operator, told)
+    return _by_row(operator, row)
 
 
-def _by_row(operator: Operator, told: Told) -> list[Output]:
-    """The outputs as a row of a table tells them."""
+def _by_row(operator: Operator, row: OutputRow) -> list[Output]:
+    """Return the outputs as a row of a table tells them."""
     node = operator.node
-    kind = next((value.dtype for slot in told.typed for value in node.inputs[slot : slot + 1] if value), told.kind)
-    last = told.last or _has_channels_last(node)
-    if told.like is not None:
-        found = next(_by_schema(operator, *told.like, _operands(node, told.operands), last), (None, None))
-        if found[1] is not None:
-            alike = (0, told.sum)
-            return [(kind, found[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
-    for places in told.extents:
+    kind = next((value.dtype for slot in row.typed for value in node.inputs[slot : slot + 1] if value), row.kind)
+    last = row.last or _has_channels_last(node)
+    if row.like is not None:
+        output = next(_by_schema(operator, *row.like, _operands(node, row.operands), last), (None, None))
+        if output[1] is not None:
+            alike = (0, row.sum)
+            return [(kind, output[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
+    for places in row.extents:
         if all(operator.rank(place[0]) == len(places) for place in places if place):
-            shapes = {slot: _read(operator, other) for slot, other in ((0, places), *told.others)}
+            shapes = {slot: _read(operator, other) for slot, other in ((0, places), *row.others)}
             return [(kind, shapes[slot]) if slot in shapes else (None, None) for slot in range(len(node.outputs))]
-    by_letters = _by_letters(operator, known=told.like is None)
+    by_letters = _by_letters(operator, known=row.like is None)
     return [(None if slot else kind, shape) for slot, shape in enumerate(by_letters)]
 
 
-def _constants(given: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onnx.TensorProto]]:
-    for name, value in given:
+def _constants(named_values: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onnx.TensorProto]]:
+    for name, value in named_values:
         tensor = known_tensor(value)
         if tensor is not None and tensor.size <= MOST_ELEMENTS:
             yield name, ir.serde.serialize_tensor(tensor)
@@ -173,7 +173,7 @@ def _operands(node: ir.Node, slots: slice | tuple[int, ...] | None) -> Sequence[
 def _by_schema(
     operator: Operator, op_type: str, version: int, operands: Sequence[ir.Value | None], last: bool = False
 ) -> Iterator[Output]:
-    """What the standard's operator gives for these inputs; nothing where it refuses them, or there is no such operator.
+    """Yield the outputs of the standard's operator for these inputs; nothing where it refuses them or does not exist.
 
     With `last`, the first operand and the result have the channels last, which the standard's have in the second place.
     """
@@ -181,26 +181,26 @@ def _by_schema(
         schema = onnx.defs.get_schema(op_type, version, "")
     except onnx.defs.SchemaError:
         return
-    given = [(f"i{slot}", value) for slot, value in enumerate(operands) if value is not None]
-    if any(value.dtype is None for _, value in given):
+    named_values = [(f"i{slot}", value) for slot, value in enumerate(operands) if value is not None]
+    if any(value.dtype is None for _, value in named_values):
         return
     # It has no kernel for integers of 8 bits, which here stand for real numbers.
     kind = ir.DataType.FLOAT if op_type in REAL else None
-    shapes = {name: _shape(value) for name, value in given}
+    shapes = {name: _shape(value) for name, value in named_values}
     first = shapes.get("i0")
     if last and first:
         shapes["i0"] = (*first[:1], *first[-1:], *first[1:-1])
-    types = {name: _type(shapes[name], kind or value.dtype) for name, value in given}
-    data = dict(_constants(given))
+    types = {name: _type(shapes[name], kind or value.dtype) for name, value in named_values}
+    data = dict(_constants(named_values))
     node = _standard_node(operator, schema, operands)
     try:
-        found = isolation.infer_node_outputs(schema, node, types, data, version)
+        output_types = isolation.infer_node_outputs(schema, node, types, data, version)
     except ReadError:  # it crashes
         raise
     except Exception:  # onnx raises types of its own: the node is not what its operator allows
         return
     for name in node.output:
-        tensor = found[name].tensor_type if name in found else None
+        tensor = output_types[name].tensor_type if name in output_types else None
         kind = ir.DataType(tensor.elem_type) if tensor is not None and tensor.elem_type else None
         dims = _dims(tensor)
         yield kind, (*dims[:1], *dims[2:], *dims[1:2]) if last and dims else dims
@@ -209,7 +209,7 @@ def _by_schema(
 def _standard_node(
     operator: Operator, schema: onnx.defs.OpSchema, operands: Sequence[ir.Value | None]
 ) -> onnx.NodeProto:
-    """The standard's node with the attributes that it knows: inputs `i0 i1 …`, outputs `o0 o1 …`."""
+    """Return the standard's node with the attributes that it knows: inputs `i0 i1 …`, outputs `o0 o1 …`."""
     names = ["" if value is None else f"i{slot}" for slot, value in enumerate(operands)]
     results = [f"o{slot}" for slot in range(min(len(operator.outputs), schema.max_output))]
     node = onnx.NodeProto(op_type=schema.name, input=names, output=results)
@@ -234,20 +234,20 @@ def _by_letters(operator: Operator, known: bool) -> Iterator[Shape | None]:
     fact = _signature(operator)
     if fact is None:
         return
-    found: dict[str, set[Dim]] = {}
+    dims_by_letter: dict[str, set[Dim]] = {}
     for letters, shape in zip(fact.inputs, operator.inputs, strict=False):
         for letter, dim in zip(letters or (), shape or (), strict=False):
-            found.setdefault(letter, set()).add(dim)
+            dims_by_letter.setdefault(letter, set()).add(dim)
     for slot, letters in enumerate(fact.outputs):
         plain = known and not slot
         yield letters and tuple(
-            _stretched(found.get(letter, set())) if plain and letter not in fact.whole else UNKNOWN
+            _stretched(dims_by_letter.get(letter, set())) if plain and letter not in fact.whole else UNKNOWN
             for letter in letters
         )
 
 
 def _stretched(dims: set[Dim]) -> Dim:
-    """The extent of operands that broadcast against each other."""
+    """Return the extent of operands that broadcast against each other."""
     larger = dims - {1}
     if not larger:
         return 1 if dims else UNKNOWN
@@ -256,7 +256,7 @@ def _stretched(dims: set[Dim]) -> Dim:
 
 
 def _signature(operator: Operator) -> Signature | None:
-    """A node's signature, also where its rule reads the rank of the output: then that of its largest input."""
+    """Return a node's signature, also where its rule reads the rank of the output: then that of its largest input."""
     rule = rule_of(operator)
     if rule is None:
         return None

@@ -27,7 +27,7 @@ Attribute = int | float | str | tuple[int, ...] | tuple[float, ...]
 
 
 class Changes(NamedTuple):
-    """How a node differs once its operands are stored in another order.
+    """The differences of a node once its operands are stored in another order.
 
     Args:
         attributes: name -> new value; None removes the attribute.
@@ -54,7 +54,7 @@ class Changes(NamedTuple):
 
 
 class Placement(NamedTuple):
-    """Where the axes of a node's operands lie in the order that was chosen.
+    """The places of the axes of a node's operands in the order that was chosen.
 
     A dimension that holds only what a grain of an axis `c` leaves free is named `c%`: the axis itself lies in the one
     that is named `c`.
@@ -66,25 +66,25 @@ class Placement(NamedTuple):
     runs: int = 1  # how often the node runs in an inference: in the body of a loop once a trip
 
     def axes(self, letters: Sequence[str], index: int = 0, *, output: bool = False) -> tuple[int, ...]:
-        """The dimensions of one operand that hold any of `letters`, ascending."""
+        """Return the dimensions of one operand that hold any of `letters`, ascending."""
         dims = (self.outputs if output else self.inputs)[index] or ()
         return tuple(position for position, (letter, _) in enumerate(dims) if letter in letters)
 
     def axis(self, letter: str, index: int = 0, *, output: bool = False) -> int:
-        """The one dimension that holds `letter`."""
+        """Return the one dimension that holds `letter`."""
         (axis,) = self.axes((letter,), index, output=output)
         return axis
 
     def extent(self, letter: str, index: int = 0, *, output: bool = False) -> Extent:
-        """The extent of the one dimension that holds `letter`."""
+        """Return the extent of the one dimension that holds `letter`."""
         return self.extents(index, output=output)[self.axis(letter, index, output=output)]
 
     def letters(self, index: int = 0, *, output: bool = False) -> Letters:
-        """The letter of each stored dimension of one operand."""
+        """Return the letter of each stored dimension of one operand."""
         return tuple(letter for letter, _ in (self.outputs if output else self.inputs)[index] or ())
 
     def extents(self, index: int = 0, *, output: bool = False) -> tuple[Extent, ...]:
-        """The extent of each stored dimension of one operand."""
+        """Return the extent of each stored dimension of one operand."""
         return tuple(extent for _, extent in (self.outputs if output else self.inputs)[index] or ())
 
 
@@ -104,7 +104,7 @@ def costs_nothing(_: Placement) -> int:
 
 
 class Written(NamedTuple):
-    """How a variant is written as a node."""
+    """A variant, written as a node."""
 
     domain: str  # the node's domain
     op_type: str  # its operator
@@ -165,9 +165,9 @@ class Variant:
         return tuple(dict.fromkeys((part.letter, part.tile) for part in parts if part.tile))
 
     def holds(self, letters: Sequence[str]) -> bool:
-        """Whether an operand of this variant has these axes in this order."""
-        operands = [held for held in (*self.inputs, *self.outputs) if held and set(letters) <= set(held)]
-        return any([letter for letter in held if letter in letters] == list(letters) for held in operands)
+        """Tell whether an operand of this variant has these axes in this order."""
+        operands = [operand for operand in (*self.inputs, *self.outputs) if operand and set(letters) <= set(operand)]
+        return any([letter for letter in operand if letter in letters] == list(letters) for operand in operands)
 
 
 class Part(NamedTuple):
@@ -182,8 +182,8 @@ class Part(NamedTuple):
 def part_of(token: str) -> Part:
     """Read `c`, `c/16` (outer part) or `c%16` (tile)."""
     for sign in "/%":
-        letter, found, tile = token.partition(sign)
-        if found:
+        letter, separator, tile = token.partition(sign)
+        if separator:
             return Part(letter, int(tile), sign == "%")
     return Part(token)
 
@@ -227,7 +227,7 @@ class Signature:
         variants: the orders that exist; empty for any order.
         broadcast: an input that lacks an axis, or has extent 1 there, is stretched (numpy's rules).
         with_reader: it belongs to the operator that reads it (a DequantizeLinear): a Reshape goes before both.
-        with_maker: it belongs to the operator before it (a QuantizeLinear): a Reshape between them is its own unit.
+        with_producer: it belongs to the operator before it (a QuantizeLinear): a Reshape between them is its own unit.
         changes: attributes and parameters in the chosen order.
         price: what running the operator in an order costs beside its best one, in bytes that might be moved instead.
         grain: (axis in `whole`, elements): what cuts or joins the axis does so at multiples of this many, so that runs
@@ -250,7 +250,7 @@ class Signature:
     variants: tuple[Variant, ...] = ()
     broadcast: bool = False
     with_reader: bool = False
-    with_maker: bool = False
+    with_producer: bool = False
     changes: Callable[[Placement], Changes] = field(default=unchanged, compare=False)
     price: Callable[[Placement], int] | None = field(default=None, compare=False)
     grain: tuple[tuple[str, int], ...] = ()
@@ -279,11 +279,17 @@ class Signature:
     @cached_property
     def alike(self) -> tuple[tuple[int, ...], ...]:
         """Output -> the inputs that have the same letters in the same order, none of them twice or in `whole`."""
-        found = []
+        alike_inputs = []
         for letters in self.outputs:
-            apart = letters is not None and len(set(letters)) == len(letters) and self.whole.isdisjoint(letters)
-            found.append(tuple(index for index, given in enumerate(self.inputs) if apart and given == letters))
-        return tuple(found)
+            is_comparable = letters is not None and len(set(letters)) == len(letters) and self.whole.isdisjoint(letters)
+            alike_inputs.append(
+                tuple(
+                    index
+                    for index, input_letters in enumerate(self.inputs)
+                    if is_comparable and input_letters == letters
+                )
+            )
+        return tuple(alike_inputs)
 
     @cached_property
     def stretched(self) -> frozenset[str]:
@@ -302,12 +308,12 @@ class Signature:
 
     @cached_property
     def exchanges(self) -> bool:
-        """Whether the operator also exists with its first two operands exchanged."""
+        """True if the operator also exists with its first two operands exchanged."""
         return bool(self.exchanged) or any(variant.exchanged for variant in self.variants)
 
     @cached_property
     def in_place(self) -> "Signature":
-        """The same where operands are not exchanged."""
+        """The signature without the variants that exchange operands."""
         return replace(self, exchanged=(), variants=tuple(each for each in self.variants if not each.exchanged))
 
     @cached_property
@@ -317,12 +323,12 @@ class Signature:
 
     @cached_property
     def cheap(self) -> "Signature":
-        """The same without variants that cost a CPU more than Transposes do: for graphs that one runs as a whole."""
+        """The signature without variants that cost a CPU more than Transposes: for graphs that a CPU runs whole."""
         cheap = tuple(variant for variant in self.variants if not variant.costly)
         return self if cheap == self.variants else replace(self, variants=cheap)
 
     def positional(self) -> "Signature":
-        """The signature of an operator that exists in the standard's order only."""
+        """Return the signature of an operator that exists in the standard's order only."""
         return replace(self, variants=(Variant(self.inputs, self.outputs),))
 
 

@@ -26,15 +26,15 @@ def concat(operator: Operator) -> Fact:
     parts = [
         (shape[letters.index(axis)] if shape and len(shape) == len(letters) else 0) or "?" for shape in operator.inputs
     ]
-    one, runs = frozenset({axis}), grain({axis: parts})
+    one, runs = frozenset({axis}), granularity({axis: parts})
     return Signature(inputs, (letters,), one, grain=runs, changes=renumbered_axis(axis), grows=one)
 
 
-def grain(
+def granularity(
     # axis -> where it is cut and how long the parts are; no integer where that is not known
     cuts: Mapping[str, Sequence[Dim]],
 ) -> tuple[tuple[str, int], ...]:
-    """The longest runs of elements that no cut divides."""
+    """Return the longest runs of elements that no cut divides."""
     known = {axis: [place for place in places if isinstance(place, int)] for axis, places in cuts.items()}
     sizes = {axis: gcd(*places) for axis, places in known.items() if len(places) == len(cuts[axis])}
     return tuple((axis, size) for axis, size in sizes.items() if size > 1)
@@ -61,7 +61,9 @@ def split(operator: Operator) -> Fact:
             return Changes({"axis": placement.axis(axis)}, inputs={1: np.array(fewer, np.int64)})
         return Changes({"axis": placement.axis(axis), "split": fewer})
 
-    return Signature(inputs, operator.results(letters), frozenset({axis}), grain=grain({axis: parts}), changes=changes)
+    return Signature(
+        inputs, operator.results(letters), frozenset({axis}), grain=granularity({axis: parts}), changes=changes
+    )
 
 
 @rule("Slice", kind="axis attributes")
@@ -82,24 +84,28 @@ def slice_(operator: Operator) -> Fact:
 
     def changes(placement: Placement) -> Changes:
         places = tuple(placement.axis(letter) for letter in sliced)
-        found = Changes(inputs={3: np.array(places, operator.dtype(1))}) if as_input else Changes({"axes": places})
+        axis_changes = (
+            Changes(inputs={3: np.array(places, operator.dtype(1))}) if as_input else Changes({"axes": places})
+        )
         extents = [placement.extent(letter) for letter in sliced]
         if bounds is None or extents == [Extent.of(shape[axis]) for axis in where]:
-            return found
+            return axis_changes
         starts, ends = _scaled(bounds, [Extent.of(shape[axis]) for axis in where], extents)
         if not as_input:
             return Changes({"axes": places, "starts": tuple(starts), "ends": tuple(ends)})
         dtype = operator.dtype(1)
-        return Changes(inputs={1: np.array(starts, dtype), 2: np.array(ends, dtype), **found.inputs})
+        return Changes(inputs={1: np.array(starts, dtype), 2: np.array(ends, dtype), **axis_changes.inputs})
 
     cuts: dict[str, list[Dim]] = {}
     for letter, axis, bound in zip(sliced, where, bounds or (), strict=False):
         cuts[letter] = [shape[axis], bound.first, bound.last] if bound.plain else ["?"]
-    return Signature(operator.operands({0: letters}), (letters,), frozenset(sliced), grain=grain(cuts), changes=changes)
+    return Signature(
+        operator.operands({0: letters}), (letters,), frozenset(sliced), grain=granularity(cuts), changes=changes
+    )
 
 
 def _sliced_axes(operator: Operator) -> tuple[int, ...] | None:
-    """The axes that a Slice names, or the first ones, as many as it has bounds; None if they are not known."""
+    """Return the axes that a Slice names, or the first ones, as many as it has bounds; None if they are not known."""
     if operator.version < SLICE_INPUTS:
         starts, axes = operator.ints("starts"), operator.ints("axes")
         return tuple(range(len(starts))) if axes is None and starts is not None else axes
@@ -135,17 +141,17 @@ def slice_bounds(operator: Operator) -> dict[int, tuple[int, int, int]] | None:
 
 
 def _bounds(operator: Operator, axes: Sequence[int]) -> list[Bound] | None:
-    """The bounds of each sliced axis; None where they are computed."""
+    """Return the bounds of each sliced axis; None where they are computed."""
     said, shape = slice_bounds(operator), operator.shape() or ()
     if said is None or tuple(said) != tuple(axes):
         return None
-    found: list[Bound] = []
+    bounds: list[Bound] = []
     for axis, (start, end, step) in said.items():
         extent = shape[axis]
         first, last, _ = slice(start, end).indices(extent) if isinstance(extent, int) else (0, 0, 0)
         plain = step == 1 and first < last
-        found.append(Bound(first, last, plain) if plain else Bound(start, end, plain))
-    return found
+        bounds.append(Bound(first, last, plain) if plain else Bound(start, end, plain))
+    return bounds
 
 
 def _length(before: Extent, after: Extent) -> tuple[int, int]:
@@ -179,7 +185,7 @@ def contributed_pad(operator: Operator) -> Fact:
 
 
 def padding(operator: Operator, *, as_input: bool) -> Signature | None:
-    """The signature of a Pad whose pads are an attribute or an input."""
+    """Return the signature of a Pad whose pads are an attribute or an input."""
     letters = operator.letters()
     pads = operator.integers(1) if as_input else operator.ints("pads") or operator.ints("paddings")
     chosen = operator.integers(3) if operator.has(3) else tuple(range(len(letters)))
@@ -224,7 +230,7 @@ def padding(operator: Operator, *, as_input: bool) -> Signature | None:
     for letter, pair in padded.items():
         cuts[letter] = [shape[letter].number, *pair] if zeros and shape[letter].is_static else ["?"]
     longer = frozenset(letter for letter, pair in padded.items() if min(pair) >= 0)
-    return Signature(inputs, (letters,), frozenset(padded), grain=grain(cuts), changes=changes, grows=longer)
+    return Signature(inputs, (letters,), frozenset(padded), grain=granularity(cuts), changes=changes, grows=longer)
 
 
 @rule("Tile", kind="axis attributes")
@@ -274,11 +280,11 @@ def expand(operator: Operator) -> Fact:
 
     # A symbolic extent comes from the input, where 1 asks for nothing; where the source asks for nothing, nobody does:
     # what a window gives with `ceil_mode` is one element less in some runtimes.
-    asked = {letter for letter, item in zip(reversed(letters), reversed(target), strict=False) if item != 1}
+    requested_letters = {letter for letter, item in zip(reversed(letters), reversed(target), strict=False) if item != 1}
 
     def changes(placement: Placement) -> Changes:
         dims = zip(placement.letters(output=True), placement.extents(output=True), strict=True)
-        sizes = [extent.number if extent.is_static and letter in asked else 1 for letter, extent in dims]
+        sizes = [extent.number if extent.is_static and letter in requested_letters else 1 for letter, extent in dims]
         return Changes(inputs={1: np.array(sizes, np.int64)})
 
     return Signature(inputs, (letters,), broadcast=True, changes=changes)
@@ -312,12 +318,12 @@ def gather(operator: Operator) -> Fact:
         free = axis_letters(indices, "i")
         return Signature((letters, free), (free,), frozenset(letters))
     axis = operator.int("axis", 0) % len(letters)
-    taken = letters[axis]
+    gathered_axis = letters[axis]
     # The axes of the indices stand where the gathered axis stood: one letter, of another extent and in several
     # dimensions, which stay together.
-    inner = (taken,) * indices
+    inner = (gathered_axis,) * indices
     output = (*letters[:axis], *inner, *letters[axis + 1 :])
-    return Signature((letters, inner), (output,), frozenset({taken}), changes=renumbered_axis(taken))
+    return Signature((letters, inner), (output,), frozenset({gathered_axis}), changes=renumbered_axis(gathered_axis))
 
 
 @rule("GatherElements", kind="axis attributes")
@@ -340,8 +346,8 @@ def _elements(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:
     axis = letters[operator.int("axis", 0) % len(data)]
     # Where the indices cover only the first items of an axis, its order counts.
     partly = {letter for letter, whole, part in zip(letters, data, indices, strict=True) if whole != part}
-    given = operator.operands(dict.fromkeys(inputs, letters))
-    return Signature(given, (letters,), frozenset({axis} | partly), changes=renumbered_axis(axis))
+    operands = operator.operands(dict.fromkeys(inputs, letters))
+    return Signature(operands, (letters,), frozenset({axis} | partly), changes=renumbered_axis(axis))
 
 
 @rule("GatherND", kind="axis attributes")
@@ -357,11 +363,11 @@ def contributed_gather_nd(operator: Operator) -> Fact:
 
 
 def indexed_by_tuples(operator: Operator, batch: int) -> Signature | None:
-    """The signature of GatherND with the first `batch` axes shared by data and indices."""
-    found = _tuples(operator, batch)
-    if found is None:
+    """Return the signature of GatherND with the first `batch` axes shared by data and indices."""
+    axis_groups = _tuples(operator, batch)
+    if axis_groups is None:
         return None
-    shared, indexed, rest, items = found
+    shared, indexed, rest, items = axis_groups
     data, indices, output = (*shared, *indexed, *rest), (*shared, *items, "t"), (*shared, *items, *rest)
     whole = frozenset((*indexed, "t"))
 
@@ -376,10 +382,10 @@ def indexed_by_tuples(operator: Operator, batch: int) -> Signature | None:
 @rule("ScatterND", kind="axis attributes")
 def scatter_nd(operator: Operator) -> Fact:
     """`x[*g *r], i[*i t], u[*i *r] -> y[*g *r]`: g and i in any order, the index tuples t follow; r last."""
-    found = _tuples(operator, 0)
-    if found is None:
+    axis_groups = _tuples(operator, 0)
+    if axis_groups is None:
         return None
-    _, indexed, rest, items = found
+    _, indexed, rest, items = axis_groups
     data = (*indexed, *rest)
     return Signature(
         (data, (*items, "t"), (*items, *rest)),
@@ -391,7 +397,7 @@ def scatter_nd(operator: Operator) -> Fact:
 
 
 def _tuples(operator: Operator, batch: int) -> tuple[Letters, Letters, Letters, Letters] | None:
-    """The axes that data and indices share, those that are indexed, those copied, and those of the indices."""
+    """Return the axes that data and indices share, those that are indexed, those copied, and those of the indices."""
     data, indices = operator.shape(), operator.shape(1)
     if data is None or not indices or not isinstance(indices[-1], int) or not 0 <= batch < len(indices):
         return None

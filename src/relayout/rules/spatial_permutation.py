@@ -22,7 +22,7 @@ def turning(
     # results (`t0 …`) and kernels (`k0 …`)
     *space: Letters,
 ) -> Signature:
-    """The signature with a variant for every other order of the axes of space, the same on all operands."""
+    """Return the signature with a variant for every other order of the axes of space, the same on all operands."""
     space = space or tuple(axis_letters((operator.rank() or 0) - 2, each) for each in "stk")
     count = len(space[0])
     lists = [name for name in (*AXIS_BY_AXIS, "pads") if name in operator.attributes]
@@ -31,15 +31,15 @@ def turning(
         return signature
     if not 1 < count <= MOST_AXES:
         return signature
-    said = {name: found for name in AXIS_BY_AXIS if (found := operator.ints(name)) is not None}
+    said = {name: numbers for name in AXIS_BY_AXIS if (numbers := operator.ints(name)) is not None}
     pads = operator.ints("pads")
 
     def changes(placement: Placement) -> Changes:
-        held = placement.letters()
-        if held not in turned:
+        letters = placement.letters()
+        if letters not in turned:
             return Changes()
-        order = tuple(sorted(range(count), key=lambda axis: held.index(space[0][axis])))
-        lists = {name: perms.permute(order, found) for name, found in said.items()}
+        order = tuple(sorted(range(count), key=lambda axis: letters.index(space[0][axis])))
+        lists = {name: perms.permute(order, numbers) for name, numbers in said.items()}
         if pads is not None:
             lists["pads"] = (*perms.permute(order, pads[:count]), *perms.permute(order, pads[count:]))
         return Changes(lists)
@@ -51,12 +51,12 @@ def turning(
 
 @cache
 def _variants(plain: Variant, space: tuple[Letters, ...]) -> tuple[Variant, ...]:
-    """A variant, and its twins in all other orders of the axes of space."""
+    """Return a variant, and its twins in all other orders of the axes of space."""
     variants = [plain]
     for order in list(permutations(range(len(space[0]))))[1:]:
         other = {letters[place]: letters[axis] for letters in space for place, axis in enumerate(order)}
         inputs, outputs = (
-            tuple(held and tuple(other.get(letter, letter) for letter in held) for held in operands)
+            tuple(operand and tuple(other.get(letter, letter) for letter in operand) for operand in operands)
             for operands in (plain.inputs, plain.outputs)
         )
         variants.append(replace(plain, inputs=inputs, outputs=outputs, name="turned", follows=True))

@@ -83,7 +83,7 @@ _SIGNATURE = {
     "price": arguments.FUNCTION,
     **dict.fromkeys(("across", "grows"), _AXES),
     **dict.fromkeys(("exchanged", "transposed"), _EXCHANGED),
-    **dict.fromkeys(("broadcast", "with_reader", "with_maker", "freely", "unidirectional"), arguments.FLAG),
+    **dict.fromkeys(("broadcast", "with_reader", "with_producer", "freely", "unidirectional"), arguments.FLAG),
 }
 WRITTEN = arguments.instance(Written, "a Written, such as Written('vendor', 'Conv')")
 _VARIANT = {
@@ -98,10 +98,10 @@ _PERM = arguments.ArgumentKind(
 )
 
 
-def _by_slot(wanted: str, fits: Callable[[Any], bool]) -> arguments.ArgumentKind:
+def _by_slot(example: str, fits: Callable[[Any], bool]) -> arguments.ArgumentKind:
     """A dictionary from numbers of inputs to what fits."""
     return arguments.ArgumentKind(
-        f"a dictionary from numbers of inputs, such as {wanted}",
+        f"a dictionary from numbers of inputs, such as {example}",
         lambda value: (
             isinstance(value, Mapping) and all(map(arguments.whole(0).fits, value)) and all(map(fits, value.values()))
         ),
@@ -135,7 +135,7 @@ _SHAPE = arguments.ArgumentKind(
 
 
 def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator], Fact]:
-    """The rule of a user: what it gives is what a rule gives, and what it raises says whose it is.
+    """Return the rule of a user: what it gives is what a rule gives, and what it raises says whose it is.
 
     Raises:
         ExtensionError: when it is asked, and one of both is not so. Of a node of which a rank is not known it may raise
@@ -143,11 +143,11 @@ def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator]
     """
     what = f"the rule of {name}"
     where = f"{place_of(what, rule)}: "
-    asked = UsersFunction(what, rule, otherwise=None)
+    users_rule = UsersFunction(what, rule, otherwise=None)
 
     @functools.wraps(rule)
     def facts(operator: Operator) -> Fact:
-        fact: Fact = asked(operator)
+        fact: Fact = users_rule(operator)
         if isinstance(fact, Signature):
             return _signature(name, where, fact)
         if isinstance(fact, Permuted):
@@ -246,11 +246,11 @@ def _refuse_silence(where: str, fact: Signature, operator: Operator) -> None:
 
 def _axes_in(operator: Operator, name: str, rank: int) -> tuple[int, ...]:
     """List the axes that an attribute counts, if its name says so and they are there."""
-    found = operator.attributes[name]
-    is_listed = found.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and not found.is_ref()
+    attribute = operator.attributes[name]
+    is_listed = attribute.type in (ir.AttributeType.INT, ir.AttributeType.INTS) and not attribute.is_ref()
     if not is_listed or not re.fullmatch(r"(\w+_)?ax[ei]s", name):
         return ()
-    axes = (operator.int(name, 0),) if found.type == ir.AttributeType.INT else operator.ints(name) or ()
+    axes = (operator.int(name, 0),) if attribute.type == ir.AttributeType.INT else operator.ints(name) or ()
     return tuple(axis % rank for axis in axes if -rank <= axis < rank)
 
 
@@ -293,7 +293,7 @@ def _speaks(fact: Signature, placement: Placement, name: str) -> bool:
 
 def _signature(name: str, where: str, fact: Signature) -> Signature:
     arguments.check_fields(fact, where, ExtensionError, **_SIGNATURE)
-    letters = {"*", *(letter for held in (*fact.inputs, *fact.outputs) for letter in held or ())}
+    letters = {"*", *(letter for axes in (*fact.inputs, *fact.outputs) for letter in axes or ())}
     for field in ("whole", "block", "tail", "head", "exchanged", "transposed", "grows", "across"):
         if unknown := set(getattr(fact, field)) - letters:
             raise ExtensionError(f"{where}{field} names an axis {min(unknown)!r}, which no operand has")
@@ -304,12 +304,12 @@ def _signature(name: str, where: str, fact: Signature) -> Signature:
         raise ExtensionError(f"{where}the axis {min(both)!r} comes first (head) and last (tail)")
     for variant in fact.variants:
         arguments.check_fields(variant, f"{where}a variant: ", ExtensionError, **_VARIANT)
-        for held, own in ((variant.inputs, fact.inputs), (variant.outputs, fact.outputs)):
-            if list(map(_axes, held)) != list(map(_axes, own)):
-                raise ExtensionError(f"{where}a variant of {_shown(held)}, where the signature has {_shown(own)}")
-            if not all(map(_is_whole, held)):
+        for axes, own in ((variant.inputs, fact.inputs), (variant.outputs, fact.outputs)):
+            if list(map(_axes, axes)) != list(map(_axes, own)):
+                raise ExtensionError(f"{where}a variant of {_shown(axes)}, where the signature has {_shown(own)}")
+            if not all(map(_is_whole, axes)):
                 raise ExtensionError(
-                    f"{where}a variant of {_shown(held)}: an axis is there once, or as `c/16` and `c%16`"
+                    f"{where}a variant of {_shown(axes)}: an axis is there once, or as `c/16` and `c%16`"
                 )
     if any(variant.steps is not None for variant in fact.variants):
         raise ExtensionError(f"{where}a variant with steps: those are this package's own; a target has expansions")
@@ -320,35 +320,35 @@ def _signature(name: str, where: str, fact: Signature) -> Signature:
     if changes is unchanged:
         return fact
 
-    asked = UsersFunction(f"the rule of {name}", changes)
+    users_changes = UsersFunction(f"the rule of {name}", changes)
 
     def checked(placement: Placement) -> Changes:
-        found = asked(placement)
-        if not isinstance(found, Changes):
-            raise ExtensionError(f"{where}changes gives {type(found).__name__}; it gives Changes")
+        node_changes = users_changes(placement)
+        if not isinstance(node_changes, Changes):
+            raise ExtensionError(f"{where}changes gives {type(node_changes).__name__}; it gives Changes")
         said = f"{where}in Changes, "
-        arguments.check(found._asdict(), _CHANGES, Changes()._asdict(), where=said, error=ExtensionError)
-        slots = {*found.inputs, *found.gathered, *found.looked_up}
+        arguments.check(node_changes._asdict(), _CHANGES, Changes()._asdict(), where=said, error=ExtensionError)
+        slots = {*node_changes.inputs, *node_changes.gathered, *node_changes.looked_up}
         if slots and max(slots) >= len(placement.inputs):
             raise ExtensionError(f"{said}input {max(slots)}, where the node has {len(placement.inputs)}")
-        return found
+        return node_changes
 
     return replace(fact, changes=checked)
 
 
-def in_bytes(where: str, found: Any) -> int:
+def in_bytes(where: str, price: Any) -> int:
     """Return what a price function gives, checked.
 
     Raises:
         ExtensionError: it is no whole number from 0 on.
     """
-    if not arguments.whole(0).fits(found):
-        raise ExtensionError(f"{where}gives {found!r}; it gives bytes, a whole number from 0 on")
-    return int(found)
+    if not arguments.whole(0).fits(price):
+        raise ExtensionError(f"{where}gives {price!r}; it gives bytes, a whole number from 0 on")
+    return int(price)
 
 
 def _axes(letters: Letters | None) -> list[str] | None:
-    """The axes of one operand, in no order: a variant may turn them, and no more."""
+    """Return the axes of one operand, in no order: a variant may turn them, and no more."""
     return None if letters is None else sorted({part.letter for token in letters for part in parts_of(token)})
 
 
@@ -358,9 +358,9 @@ def _is_whole(letters: Letters | None) -> bool:
     for part in (part for token in letters or () for part in parts_of(token)):
         parts.setdefault(part.letter, []).append((part.tile, part.inner))
     return all(
-        (len(held) == 1 and not held[0][0])
-        or (len(held) == 2 and sorted(held) == [(held[0][0], False), (held[0][0], True)])
-        for held in parts.values()
+        (len(factors) == 1 and not factors[0][0])
+        or (len(factors) == 2 and sorted(factors) == [(factors[0][0], False), (factors[0][0], True)])
+        for factors in parts.values()
     )
 
 

@@ -64,13 +64,13 @@ def dft(operator: Operator) -> Fact:
     elif not operator.has(2):
         axis = -2
     else:
-        given = operator.integers(2)
-        if given is None:
+        axes = operator.integers(2)
+        if axes is None:
             signature = along_computed(operator, 2, ordered=True)
             return signature and replace(signature, tail=letters[-1:])
-        if not given:
+        if not axes:
             return None
-        axis = given[0]
+        axis = axes[0]
     along = letters[axis % len(letters)]
     tail = letters[-1:]
 
@@ -121,7 +121,7 @@ def transpose(operator: Operator) -> Fact:
 
 @rule("Identity", kind="layout-agnostic")
 def identity(operator: Operator) -> Fact:
-    """The same value under another name."""
+    """A view: input 0 under another name."""
     return Permuted(tuple(range(operator.needed_rank())))
 
 
@@ -157,12 +157,12 @@ def unsqueeze(operator: Operator) -> Fact:
 
 
 def listed_axes(operator: Operator) -> Sequence[int] | None:
-    """The axes that an operator names, as an attribute or as a constant operand; None where it names none."""
+    """Return the axes that an operator names, as an attribute or as a constant operand; None where it names none."""
     return operator.integers(1) if operator.has(1) else operator.ints("axes")
 
 
 def _stated(operator: Operator, shape: Sequence[Dim]) -> Fact:
-    """A view of that shape, if it is one that the result may have."""
+    """Return a view of that shape, if it is one that the result may have."""
     stated = operator.outputs[0]
     fits = stated is not None and len(stated) == len(shape)
     return Regrouped(tuple(shape)) if fits else reshape(operator)

@@ -163,14 +163,14 @@ def made_parts(
         extents = [None if item is None else Extent.of(dim) * item for dim, item in zip(dims, items, strict=False)]
     if output is None or any(extent is None for extent in extents) or len(extents) > len(output):
         return None
-    lead, found = len(output) - len(extents), dict[int, OpenedFactor]()
+    lead, part_by_axis = len(output) - len(extents), dict[int, OpenedFactor]()
     for place, extent in enumerate(extents, lead):
         own = part_of(extent, part)
         if own is not None and own.source_extent == Extent.of(output[place]):
-            found[place] = own
+            part_by_axis[place] = own
         elif extent is not None and not extent.is_static:
             return None
-    return found
+    return part_by_axis
 
 
 # An operand that lost its one row, and is stretched over the rows of another: it gets its rows back.
@@ -191,7 +191,7 @@ class RowOperand(NamedTuple):
 def row_operands(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[int, RowOperand]:
     """Find the operands of a node that stretches them which get their rows back: input -> its rows."""
     whole = _whole_axes(node, fact, parts)
-    order, found = fact.outputs[0] or (), dict[int, RowOperand]()
+    order, rows_by_slot = fact.outputs[0] or (), dict[int, RowOperand]()
     for slot, (value, names) in enumerate(zip(node.inputs, fact.inputs, strict=True)):
         merged = parts.get(value, {}).get(0) if value is not None else None
         if value is None or not names or merged is None or merged.is_whole or not merged.outer.is_one:
@@ -202,8 +202,8 @@ def row_operands(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]
         if letter is not None and all(extent.is_static for extent in rest) and len(parts[value]) == 1:
             between = [Extent(1)] * (len(missing) - missing.index(letter) - 1)
             items = [-1, *(extent.number for extent in (*between, *rest))]
-            found[slot] = RowOperand(letter, OpenedFactor(ONE, merged.length, merged.before, ONE), items)
-    return found
+            rows_by_slot[slot] = RowOperand(letter, OpenedFactor(ONE, merged.length, merged.before, ONE), items)
+    return rows_by_slot
 
 
 def _whole_axes(node: ir.Node, fact: Signature, parts: Mapping[ir.Value, Parts]) -> dict[str, OpenedFactor]:
@@ -324,29 +324,29 @@ class Following:
         """Follow the axis along the letters of a signature."""
         restored = row_operands(node, fact, self.parts)
         letters, places = self._letters(node, fact, restored)
-        given = dict(letters)
+        result_letters = dict(letters)
         for letter, part in letters.items():
             reason = self.binding(fact, operator, letter, part)
             slides = self._slid(operator, letter, part) if reason and self.binding is of_lengths else None
             if slides is not None:
-                del given[letter]
-                given |= slides
+                del result_letters[letter]
+                result_letters |= slides
             elif reason:
                 raise self.bound(node, reason)
         for slot, axis, letter in list(_unopened(node, fact, operator, letters, self.parts)):
             if slot not in restored:
                 self.demand(node, slot, axis, letters[letter], places[letter])
-        self._give(node, fact, given)
+        self._give(node, fact, result_letters)
         if (stated := STATED.get((node.domain, node.op_type))) is not None and letters:
             self._state(node, operator, stated, next(iter(places.values())))
 
-    def _give(self, node: ir.Node, fact: Signature, given: Mapping[str, OpenedFactor]) -> None:
+    def _give(self, node: ir.Node, fact: Signature, result_letters: Mapping[str, OpenedFactor]) -> None:
         """Note which axes of a node's results are open, by the parts of letters."""
         most = max(len(self.parts.get(value, {})) for value in node.inputs if value is not None)
         for value, names in zip(node.outputs, fact.outputs, strict=True):
             if names and value.name:  # an axis that was reduced to 1 element is no longer open
                 dims = extents_of(value) if value.shape is not None else ()
-                opened = {axis: given[name] for axis, name in enumerate(names) if name in given}
+                opened = {axis: result_letters[name] for axis, name in enumerate(names) if name in result_letters}
                 self.parts[value] = {a: part for a, part in opened.items() if not dims or dims[a] == part.source_extent}
                 if self.binding is of_rows and len(self.parts[value]) > most:
                     raise self.bound(node, "pairs each element along it with all others")
@@ -436,8 +436,8 @@ class Following:
                 if part.is_whole and value.const_value is None:
                     yield value, {axis: part}
             elif node is not None and value.const_value is None:
-                found = sources(node, value, axis, part, self._look(node)[1])
-                pending += [(operand, place, own) for operand, place, own in found if operand is not None]
+                source_axes = sources(node, value, axis, part, self._look(node)[1])
+                pending += [(operand, place, own) for operand, place, own in source_axes if operand is not None]
 
     def _look(self, node: ir.Node) -> tuple[Operator, Fact]:
         """Return a node as its rule sees it, and what that says for following an axis."""
@@ -457,8 +457,8 @@ class Following:
         """Follow a node that reads nothing but what is computed from opened extents."""
         if bodies(node):
             raise self.bound(node, "runs bodies by an opened extent")
-        made = MADE.get((node.domain, node.op_type))
-        extents = node.inputs[made[0]] if made is not None else None
+        row = MADE.get((node.domain, node.op_type))
+        extents = node.inputs[row[0]] if row is not None else None
         items = self.computed.items(extents) if extents is not None and extents in self.computed else None
         opened = next(part for parts in self.parts.values() for part in parts.values())
         parts = None if items is None else made_parts(operator, items, opened)

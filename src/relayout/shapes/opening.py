@@ -66,13 +66,13 @@ def _operator(node: ir.Node) -> object:
 def _behind(nodes: Sequence[ir.Node], bound: set[object]) -> dict[ir.Node, None]:
     """Return the nodes of some operators, and of all that read what these give, in order."""
     while True:
-        found: dict[ir.Node, None] = {}
+        dependents: dict[ir.Node, None] = {}
         for node in nodes:
-            if _operator(node) in bound or any(value.producer() in found for value in reads(node)):
-                found[node] = None
-        operators = set(map(_operator, found))
+            if _operator(node) in bound or any(value.producer() in dependents for value in reads(node)):
+                dependents[node] = None
+        operators = set(map(_operator, dependents))
         if operators <= bound:
-            return found
+            return dependents
         bound = bound | operators
 
 
@@ -129,15 +129,15 @@ def _inconsistency(model: ir.Model) -> str:
     return ""
 
 
-def _differing(followed: ir.Shape, found: ir.Shape | None) -> str:
+def _differing(followed: ir.Shape, inferred_shape: ir.Shape | None) -> str:
     """Say how two shapes contradict each other, as far as both are numbers."""
-    if found is None:
+    if inferred_shape is None:
         return ""
-    if len(found) != len(followed):
-        return f"has {len(found)} axes and not {len(followed)}"
-    pairs: Mapping[int, tuple[object, object]] = dict(enumerate(zip(followed, found, strict=True)))
+    if len(inferred_shape) != len(followed):
+        return f"has {len(inferred_shape)} axes and not {len(followed)}"
+    pairs: Mapping[int, tuple[object, object]] = dict(enumerate(zip(followed, inferred_shape, strict=True)))
     wrong = [axis for axis, (a, b) in pairs.items() if isinstance(a, int) and isinstance(b, int) and a != b]
-    return f"is {list(found)} and not {list(followed)}" if wrong else ""
+    return f"is {list(inferred_shape)} and not {list(followed)}" if wrong else ""
 
 
 class Opened(NamedTuple):
@@ -197,8 +197,8 @@ def open_axes(model: ir.Model, seeds: Mapping[ir.Value, Parts], what: str, *, ro
     ends = {value: next(iter(parts.items())) for value, parts in following.parts.items() if parts}
     part = next(iter(next(iter(seeds.values())).values()))
     inputs = {value.name or "": ends[value][0] for value in model.graph.inputs if value in ends}
-    if found := contradiction(model, str(part.length), _dim(part.before), rows=is_batch):
-        raise LayoutError(f"{what}: the result would contradict itself: {found}")
+    if reason := contradiction(model, str(part.length), _dim(part.before), rows=is_batch):
+        raise LayoutError(f"{what}: the result would contradict itself: {reason}")
     return Opened(_dim(part.length), _dim(part.before), inputs, outputs, is_batch)
 
 
@@ -287,8 +287,8 @@ def _advance(choices: dict[ir.Node, int], following: Following, bound: ir.Node) 
     """Take the next way at the last node that has one and lies before who binds the axis; False if all were taken."""
     before = reached([bound], lambda node: producers(reads(node)))  # with what its bodies read
     for node, number in reversed(following.offered):
-        taken = choices.pop(node, 0) + 1
-        if taken < number and node in before:
-            choices[node] = taken
+        choice = choices.pop(node, 0) + 1
+        if choice < number and node in before:
+            choices[node] = choice
             return True
     return False

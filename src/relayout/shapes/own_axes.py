@@ -109,8 +109,8 @@ class _Repeating:
         if node is None or draws(node) or any(each.type is ir.AttributeType.GRAPH for each in node.attributes.values()):
             return False
         operator, fact = self.look(node)
-        made = REPEATED.get((node.domain, node.op_type))
-        if made is not None and made(operator, axis, part):
+        repeats = REPEATED.get((node.domain, node.op_type))
+        if repeats is not None and repeats(operator, axis, part):
             return True
         return all(
             operand is not None and self.holds(operand, place, own, steps - 1)
@@ -123,8 +123,8 @@ def _holds_the_same(tensor: ir.TensorProtocol, axis: int, part: OpenedFactor) ->
         return False
     array = tensor.numpy()
     split = (part.outer.number, part.before.number, part.inner.number)
-    apart = array.reshape(*array.shape[:axis], *split, *array.shape[axis + 1 :])
-    return bool((apart == apart.take([0], axis + 1)).all())
+    split_array = array.reshape(*array.shape[:axis], *split, *array.shape[axis + 1 :])
+    return bool((split_array == split_array.take([0], axis + 1)).all())
 
 
 def stretched(operator: Operator, axis: int, part: OpenedFactor) -> bool:
@@ -169,7 +169,7 @@ def sources(
         return [(first, fact.perm[axis], part)]
     if isinstance(fact, Regrouped) and first is not None and first.shape is not None and value.shape is not None:
         back = ways(extents_of(value), {axis: part}, extents_of(first))
-        return [(first, place, found) for place, found in back[0].items()] if back else []
+        return [(first, place, source_part) for place, source_part in back[0].items()] if back else []
     names = fact.outputs[list(node.outputs).index(value)] if isinstance(fact, Signature) else None
     if not isinstance(fact, Signature) or names is None or names[axis] in fact.whole | fact.across:
         return []

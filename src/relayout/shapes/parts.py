@@ -139,16 +139,16 @@ def as_written(
     copies: bool,  # whether 0 copies
 ) -> list[Extent] | None:
     """Return the extents that a Reshape gives as its shape is written; None where it is none for this operand."""
-    left, right = Extent(-1), Extent(0)
+    inferred, copied = Extent(-1), Extent(0)
     if any(item is None for item in items):
         return None
     known = [item for item in items if item is not None]
-    found = [dims[i] if item == right and copies and i < len(dims) else item for i, item in enumerate(known)]
-    whole, others = product(dims), product(item for item in found if item != left)
-    if found.count(left) == 1:
+    extents = [dims[i] if item == copied and copies and i < len(dims) else item for i, item in enumerate(known)]
+    whole, others = product(dims), product(item for item in extents if item != inferred)
+    if extents.count(inferred) == 1:
         rest = whole.divide(others)
-        return None if rest is None else [rest if item == left else item for item in found]
-    return found if others == whole else None
+        return None if rest is None else [rest if item == inferred else item for item in extents]
+    return extents if others == whole else None
 
 
 def moving_ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]) -> list[dict[int, OpenedFactor]]:
@@ -167,7 +167,7 @@ def moving_ways(source: Sequence[Extent], parts: Parts, target: Sequence[Extent]
 
 
 def likeliest(
-    found: Sequence[Parts],  # the ways
+    possible_ways: Sequence[Parts],  # the ways
     target: Sequence[Extent],  # the extents of the result in the source
     # the extents that the shape gives in the result; None where it gives none, or is not known
     written: Sequence[Extent] | None,
@@ -175,10 +175,10 @@ def likeliest(
     computed: bool,  # whether the graph computes the shape from an opened extent: then it means what it gives
 ) -> list[Parts]:
     """Order the ways to regroup by what a Reshape's shape says."""
-    agreeing = [way for way in found if list(dims_of(tuple(target), way)) == written]
+    agreeing = [way for way in possible_ways if list(dims_of(tuple(target), way)) == written]
     if computed and agreeing:
         return agreeing
-    alone = [way for way in found if all(part.is_whole for part in way.values())]
+    alone = [way for way in possible_ways if all(part.is_whole for part in way.values())]
     first = [way for way in alone if way in agreeing]
-    ordered = [*first, *alone, *agreeing, *found]
+    ordered = [*first, *alone, *agreeing, *possible_ways]
     return [way for place, way in enumerate(ordered) if way not in ordered[:place]]

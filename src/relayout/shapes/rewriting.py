@@ -48,11 +48,11 @@ class DimensionRewriting:
     ) -> ir.Value:
         """Add an operator of one result before a node; the result has the element type of `like`."""
         name = self._names.unique(name)
-        made = ir.node(op_type, inputs, attributes or None, name=name)
-        (result,) = made.outputs
+        new_node = ir.node(op_type, inputs, attributes or None, name=name)
+        (result,) = new_node.outputs
         result.name, result.type = name, like.type
         assert node.graph is not None
-        node.graph.insert_before(node, made)
+        node.graph.insert_before(node, new_node)
         return result
 
     def restate(self, node: ir.Node, slot: int, items: Sequence[int] | Array, name: str) -> None:
@@ -118,12 +118,12 @@ class DimensionRewriting:
     def _replace(self, node: ir.Node, op_type: str, inputs: Sequence[ir.Value], **attributes: Any) -> None:
         """Put an operator in the place of a node; the result keeps its name and all that is known of it."""
         (old,) = node.outputs
-        made = ir.node(op_type, inputs, attributes or None, name=node.name)
-        made.metadata_props.update(node.metadata_props)
+        new_node = ir.node(op_type, inputs, attributes or None, name=node.name)
+        new_node.metadata_props.update(node.metadata_props)
         graph = node.graph
         assert graph is not None
-        graph.insert_before(node, made)
-        take_over(made.outputs[0], old)
+        graph.insert_before(node, new_node)
+        take_over(new_node.outputs[0], old)
         graph.remove(node, safe=True)
 
     def extent(self, node: ir.Node, place: Place) -> ir.Value:
@@ -136,11 +136,11 @@ class DimensionRewriting:
 
     def length(self, node: ir.Node, place: Place, part: OpenedFactor) -> ir.Value:
         """Return the extent of the opened part of a dimension, as `extent` does."""
-        found, other = self.extent(node, place), part.outer * part.inner
+        extent, other = self.extent(node, place), part.outer * part.inner
         if other.is_one:
-            return found
-        by = self.constant(np.array([other.number]), f"{found.name}_divisor")
-        return self.emit(node, "Div", [found, by], found.name or "", found)
+            return extent
+        by = self.constant(np.array([other.number]), f"{extent.name}_divisor")
+        return self.emit(node, "Div", [extent, by], extent.name or "", extent)
 
     def widen(
         self,
@@ -161,13 +161,13 @@ class DimensionRewriting:
     def _stretched(self, node: ir.Node, value: ir.Value, axis: int, part: OpenedFactor, place: Place) -> ir.Value:
         dims = list(extents_of(value))
         split = [*dims[:axis], part.outer, part.before, part.inner, *dims[axis + 1 :]]
-        name, apart, rank = f"{value.name}_stretched", not part.is_whole, len(dims) + 2
+        name, is_split, rank = f"{value.name}_stretched", not part.is_whole, len(dims) + 2
         expand = _expand_along(value, axis) if part.is_whole else None
         if expand is not None and all(dim.is_static for dim in (*dims[:axis], *dims[axis + 1 :])):
             return self._expanded_again(expand, node, [dim.number for dim in dims], axis, place)
-        if apart:
+        if is_split:
             value = self.emit(node, "Reshape", [value, self._numbers(split, name)], f"{name}_apart", value)
-        axis, count = (axis + 1, rank) if apart else (axis, len(dims))
+        axis, count = (axis + 1, rank) if is_split else (axis, len(dims))
         if not part.before.is_one:
             first = (("start", 0), ("end", 1), ("axis", axis))
             bounds = [self.constant(np.array([number]), f"{name}_{word}") for word, number in first]
@@ -175,7 +175,7 @@ class DimensionRewriting:
         length = self.length(node, place, part)
         ones = [1] * (count - 1)
         value = self._expanded(node, (value, length), (ones[:axis], ones[axis:]), f"{name}_ones", name, value)
-        if apart:
+        if is_split:
             joined = [*dims[: axis - 1], Extent(-1), *dims[axis:]]
             value = self.emit(node, "Reshape", [value, self._numbers(joined, name)], f"{name}_joined", value)
         return value
@@ -187,9 +187,9 @@ class DimensionRewriting:
         name, length = f"{value.name}_stretched", self.extent(node, place)
         around = dims[:axis], dims[axis + 1 :]
         result = self._expanded(node, (operand, length), around, f"{name}_dims", name, value)
-        made = result.producer()
-        assert made is not None
-        made.metadata_props.update(expand.metadata_props)
+        new_node = result.producer()
+        assert new_node is not None
+        new_node.metadata_props.update(expand.metadata_props)
         return result
 
     def _expanded(
@@ -292,8 +292,8 @@ class Computed:
             pass
         for value in node.outputs:
             if value.name:
-                found = evaluation.values.get(value.name)
-                items = None if found is None else _items(found)
+                array = evaluation.values.get(value.name)
+                items = None if array is None else _items(array)
                 if items is None or any(item is None or not self._names.isdisjoint(item.names) for item in items):
                     self._items[value] = items
                 else:
@@ -327,8 +327,8 @@ def expand(operator: Operator, parts: Parts, _: Place) -> list[Change] | None:
     if items is None or output is None:
         return None
     lead = len(output) - len(items)
-    found = [1 if place + lead in parts else item for place, item in enumerate(items)]
-    return [] if found == list(items) else [lambda r: r.restate(operator.node, 1, found, "shape")]
+    new_items = [1 if place + lead in parts else item for place, item in enumerate(items)]
+    return [] if new_items == list(items) else [lambda r: r.restate(operator.node, 1, new_items, "shape")]
 
 
 def slice_(operator: Operator, parts: Parts, _: Place) -> list[Change] | None:
@@ -389,10 +389,10 @@ def shape_items(
     source: Sequence[Extent] | None,  # the extents of the operand, which 0 copies; None where it does not
 ) -> list[int] | None:
     """Return a constant shape for a Reshape; None where more than one extent would have to be computed."""
-    found = [extent.number if extent.is_static else -1 for extent in target]
-    if found.count(-1) <= 1:
-        return found
+    items = [extent.number if extent.is_static else -1 for extent in target]
+    if items.count(-1) <= 1:
+        return items
     for axis, extent in enumerate(target):
-        if found[axis] == -1 and source is not None and axis < len(source) and source[axis] == extent:
-            found[axis] = 0
-    return found if found.count(-1) <= 1 else None
+        if items[axis] == -1 and source is not None and axis < len(source) and source[axis] == extent:
+            items[axis] = 0
+    return items if items.count(-1) <= 1 else None

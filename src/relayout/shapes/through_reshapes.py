@@ -71,10 +71,10 @@ def follow_reshape(following: "Following", node: ir.Node, operator: Operator, ta
     if not parts:
         raise following.bound(node, "takes its shape from an opened extent, and its operand has none")
     natural, written = _natural(following, node, operator, target)
-    found, moving = _ways(following, node, target, natural, written)
-    if len(found) > 1:
-        following.offered.append(Choice(node, len(found)))
-    way = found[following.choices.get(node, 0)]
+    possible_ways, moving = _ways(following, node, target, natural, written)
+    if len(possible_ways) > 1:
+        following.offered.append(Choice(node, len(possible_ways)))
+    way = possible_ways[following.choices.get(node, 0)]
     following.parts[result] = way
     dims = list(dims_of(tuple(target), way))
     if way in moving and way != natural:
@@ -96,21 +96,21 @@ def _ways(
     value = node.inputs[0]
     assert value is not None
     source, parts = extents_of(value), following.parts[value]
-    found: list[Parts] = [*ways(source, parts, target)]
-    moving: list[Parts] = [way for way in moving_ways(source, parts, target) if way not in found]
-    if not found and not moving:
+    possible_ways: list[Parts] = [*ways(source, parts, target)]
+    moving: list[Parts] = [way for way in moving_ways(source, parts, target) if way not in possible_ways]
+    if not possible_ways and not moving:
         raise following.bound(node, f"mixes it with other axes: {_text(source)} becomes {_text(target)}")
-    alone = [way for way in found if _is_alone(way)]
+    alone = [way for way in possible_ways if _is_alone(way)]
     computed = len(node.inputs) > 1 and node.inputs[1] in following.computed
     if natural is None:
-        found = likeliest(found, target, written, computed=computed)
+        possible_ways = likeliest(possible_ways, target, written, computed=computed)
     else:  # the natural way is first, or behind those that put the parts in dimensions of their own
-        ordered = [natural, *found] if _is_alone(natural) else [*alone, natural, *found]
-        found = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
+        ordered = [natural, *possible_ways] if _is_alone(natural) else [*alone, natural, *possible_ways]
+        possible_ways = [way for place, way in enumerate(ordered) if way not in ordered[:place]]
     # A batch has mostly a dimension of its own: it is joined with another only where there is none.
-    means = computed and list(dims_of(tuple(target), found[0])) == written if found else False
-    moving = [] if means else [way for way in moving if way not in found]
-    return [*filter(_is_alone, found), *moving, *(way for way in found if not _is_alone(way))], moving
+    means = computed and list(dims_of(tuple(target), possible_ways[0])) == written if possible_ways else False
+    moving = [] if means else [way for way in moving if way not in possible_ways]
+    return [*filter(_is_alone, possible_ways), *moving, *(way for way in possible_ways if not _is_alone(way))], moving
 
 
 def _state_shape(following: "Following", node: ir.Node, operator: Operator, dims: Sequence[Extent]) -> None:
@@ -137,8 +137,8 @@ def _natural(
     if node.op_type in GIVEN:
         extents_given = GIVEN[node.op_type]
         dims = None if extents_given is None else extents_given(operator, following.dims(value))
-        found = ways(extents_of(value), following.parts[value], target) if dims is not None else []
-        return next((way for way in found if list(dims_of(tuple(target), way)) == dims), None), None
+        possible_ways = ways(extents_of(value), following.parts[value], target) if dims is not None else []
+        return next((way for way in possible_ways if list(dims_of(tuple(target), way)) == dims), None), None
     shape = node.inputs[1] if len(node.inputs) > 1 else None
     items = None if shape is None else following.computed.items(shape)
     if items is None and (shape is None or shape not in following.computed):

@@ -20,7 +20,7 @@ def solve_many(
     start: Sequence[int],  # a choice for all nodes, the first incumbent
     limits: Limits,  # where they are reached, the best found is returned
 ) -> tuple[dict[int, int], Branch | Leaf, bool]:
-    """The best labels of a component by branch and bound over linear relaxations.
+    """Return the best labels of a component by branch and bound over linear relaxations.
 
     Returns:
         (node -> label, certificate, whether the search was finished).
@@ -33,7 +33,7 @@ def solve_many(
 def relaxed(
     problem: Problem, nodes: Sequence[int], values: Sequence[int], limits: Limits
 ) -> tuple[dict[int, int], Prices] | None:
-    """The labels that have most of each node in one relaxation, and its prices; None where there is no time."""
+    """Return the labels that have most of each node in one relaxation, and its prices; None where there is no time."""
     relaxation = LinearProgram(problem, nodes, values).relax({}, limits)
     if relaxation is None:
         return None
@@ -42,7 +42,7 @@ def relaxed(
 
 
 def _largest(labels: Iterable[int], weights: Sequence[float]) -> int:
-    """The label that has most of a node in a relaxation, the first of several."""
+    """Return the label that has most of a node in a relaxation, the first of several."""
     return max(labels, key=lambda label: (round(weights[label], 6), -label))
 
 
@@ -72,7 +72,7 @@ class _Search:
         above: Leaf = NOTHING,  # the prices of the relaxation that this one narrows
         depth: int = 0,  # how many branches are above
     ) -> Branch | Leaf:
-        """The proof of what is still allowed, and better labels on the way."""
+        """Return the proof of what is still allowed, and better labels on the way."""
         spent = depth and self.limits.prices <= 0
         relaxed = None if spent else self.program.relax(allowed, self.limits)
         if relaxed is None:
@@ -96,12 +96,12 @@ class _Search:
             self.finished = False
             return leaf
         node = max(open_nodes, key=lambda node: (round(1 - max(shares[node]), 6), -node))
-        first_labels = self._kept(node, allowed[node], shares[node], rounded[node])
+        first_labels = self._first_labels(node, allowed[node], shares[node], rounded[node])
         parts = (first_labels, allowed[node] - first_labels)
         children = tuple(self.explore({**allowed, node: part}, leaf, depth + 1) for part in parts)
         return Branch(node, parts, children)
 
-    def _kept(self, node: int, allowed: frozenset[int], shares: Sequence[float], best: int) -> frozenset[int]:
+    def _first_labels(self, node: int, allowed: frozenset[int], shares: Sequence[float], best: int) -> frozenset[int]:
         """The labels that are tried first: the one that has most of a node, or, where none has half of it, a group.
 
         Of hundreds of labels that share a node, one more or less changes nothing. A group gives or wants one order of

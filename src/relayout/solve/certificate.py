@@ -84,7 +84,7 @@ class CertificateError(Exception):
 
 
 def bound(problem: Problem, certificate: Certificate) -> int:
-    """The bound that the certificate proves: no choice of labels costs less.
+    """Return the bound that the certificate proves: no choice of labels costs less.
 
     Costs are integers, so a rational bound is rounded up.
 
@@ -144,7 +144,7 @@ def _gain(
     # node -> the labels that the branches above leave it; all others have all of theirs
     allowed: Mapping[int, frozenset[int]],
 ) -> "Fraction | int":
-    """The amount by which the tree lifts the bound above the sum of the cheapest labels."""
+    """Return the amount by which the tree lifts the bound above the sum of the cheapest labels."""
     if isinstance(tree, Leaf):
         return _leaf_gain(problem, tree, allowed)
     node = tree.node
@@ -229,7 +229,7 @@ def refunds(
 
 
 def _most_beyond(value: Value, producer_order: int, paid: "Sequence[Mapping[int, Fraction | int]]") -> "Fraction | int":
-    """The most that readers pay beyond what it costs to make the orders that they want of one that is given.
+    """Return the most that readers pay beyond what it costs to make the orders that they want of one that is given.
 
     Either each wish of each reader is looked at, or each set of orders that are made, whichever are fewer: of a set
     each reader wants the order that it pays most for.

@@ -70,7 +70,7 @@ def paths(
     choice: Sequence[int],  # node -> label
     certificate: Certificate,  # prices that prove the choice's cost
 ) -> list[Path]:
-    """The paths of a choice that a certificate proves, crossing by crossing.
+    """Return the paths of a choice that a certificate proves, crossing by crossing.
 
     The amounts of a crossing's paths sum to what it costs, whatever the certificate; where it proves less than the
     choice costs, paths may end where nothing holds them (`End.fixed`).
@@ -129,7 +129,7 @@ class _Paths:
                 self.beside.setdefault(reader.node, []).append(_Beside(key, reader.orders, order, wants=True))
 
     def _leaf(self, certificate: Certificate) -> Leaf:
-        """The leaf whose labels hold the choice, of every part; branches narrow what is allowed."""
+        """Return the leaf whose labels hold the choice, of every part; branches narrow what is allowed."""
         if isinstance(certificate, JoinedProofs):
             return Leaf({key: paid for part in certificate.parts for key, paid in self._leaf(part).prices.items()})
         while isinstance(certificate, Branch):
@@ -197,11 +197,11 @@ class _Paths:
         return self._walk(port, End(port.node, index, order), labels, other)
 
     def _giving(self, index: int, order: int) -> list[int]:
-        """The labels of a value's producer that give an order."""
+        """Return the labels of a value's producer that give an order."""
         return self._labels(index, -1).get(order, [])
 
     def _other(self, index: int, reader: int, order: int, liked: int) -> list[int]:
-        """The labels of a reader that want another order: those that want `liked`, where there are any."""
+        """Return the labels of a reader that want another order: those that want `liked`, where there are any."""
         labels = self._labels(index, reader)
         if liked != order and liked in labels:
             return labels[liked]
@@ -238,7 +238,7 @@ class _Paths:
     def _search(
         self, node: int, labels: list[int], start: End, capacities: dict[Price, int], avoid: int
     ) -> _Walk | None:
-        """The nearest end, breadth first from (node, a label it might take instead)."""
+        """Return the nearest end, breadth first from (node, a label it might take instead)."""
         came: dict[tuple[int, int], tuple[Price, tuple[int, int]] | None] = {(node, label): None for label in labels}
         arrived = dict.fromkeys(came, start)
         queue = deque(came)

@@ -31,12 +31,12 @@ class Network:
     arcs: list[list[int]] = field(default_factory=list)
 
     def node(self) -> int:
-        """A new node."""
+        """Return a new node."""
         self.arcs.append([])
         return len(self.arcs) - 1
 
     def arc(self, tail: int, head: int, capacity: int) -> int:
-        """A new arc; its reverse starts empty."""
+        """Return a new arc; its reverse starts empty."""
         self.arcs[tail].append(len(self.heads))
         self.arcs[head].append(len(self.heads) + 1)
         self.heads += [head, tail]
@@ -44,11 +44,11 @@ class Network:
         return len(self.heads) - 2
 
     def flow_on(self, arc: int) -> int:
-        """The flow on an arc after `maximize`."""
+        """Return the flow on an arc after `maximize`."""
         return self.capacity[arc ^ 1]
 
     def maximize(self, source: int, sink: int) -> int:
-        """The maximum flow: along the shortest paths first, and what is left is pushed.
+        """Return the maximum flow: along the shortest paths first, and what is left is pushed.
 
         What lies near each other pays first, so that a report names it. Of a deep network the paths have many lengths,
         and each takes a look at all of it.
@@ -132,7 +132,7 @@ class Network:
         return excess[sink]
 
     def reachable(self, source: int) -> list[bool]:
-        """The source side of the minimum cut nearest to the source."""
+        """Return the source side of the minimum cut nearest to the source."""
         seen = [False] * len(self.arcs)
         seen[source] = True
         stack = [source]
@@ -260,7 +260,7 @@ def _gadget_arc(network: Network, outer: int, inner: int, capacity: int, side: i
 
 
 def _side(port: ValueEnd, order: int, flipped: dict[int, int]) -> int:
-    """The side on which `port` has `order`: 0, 1, ALWAYS or NEVER."""
+    """Return the side on which `port` has `order`: 0, 1, ALWAYS or NEVER."""
     orders = port.orders
     if order not in orders:
         return NEVER

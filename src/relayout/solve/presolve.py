@@ -64,7 +64,7 @@ class _Hung(NamedTuple):
     costs: tuple[int, ...]  # label of `node` -> price, with all that hangs on it or followed it
 
     def label(self, label: int) -> int:
-        """The best label, the first of several, for one of the other node."""
+        """Return the best label, the first of several, for one of the other node."""
         paid = list(self.costs)
         for weight, own, other in self.links:
             paid = [cost + weight * (order != other[label]) for cost, order in zip(paid, own, strict=True)]
@@ -207,15 +207,15 @@ class Contraction:
             label_of = {order: label for label, order in enumerate(own.orders)}
             if len(label_of) == len(costs) and all(order in label_of for order in other.orders):
                 follows = tuple([label_of[order] for order in other.orders])
-                held = self._held(own.node, index)
-                step = _Followed(own.node, other.node, index, own is producer, own.orders, follows, costs, held)
+                other_ends = self._other_ends(own.node, index)
+                step = _Followed(own.node, other.node, index, own is producer, own.orders, follows, costs, other_ends)
                 self._join(step)
                 self._hang([other.node])
                 return True
         return False
 
-    def _held(self, node: int, index: int) -> tuple[tuple[Place, tuple[int, ...]], ...]:
-        """All ends at a node but those of one value."""
+    def _other_ends(self, node: int, index: int) -> tuple[tuple[Place, tuple[int, ...]], ...]:
+        """Return all ends at a node but those of one value."""
         places = [(value, position) for value, position in self.places[node] if value != index and value in self.ends]
         return tuple([((value, position), self.ends[value][position].orders) for value, position in places])
 

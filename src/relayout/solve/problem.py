@@ -52,7 +52,7 @@ class Problem(NamedTuple):
     unit: int = 1
 
     def evaluate(self, choice: Choice, nodes: Sequence[int] | None = None, values: Sequence[int] | None = None) -> int:
-        """The cost of a choice of labels: of everything, or of some nodes and values."""
+        """Return the cost of a choice of labels: of everything, or of some nodes and values."""
         paid = range(len(self.costs)) if nodes is None else nodes
         counted_values = self.values if values is None else [self.values[index] for index in values]
         return sum(self.costs[node][choice[node]] for node in paid) + sum(
@@ -68,7 +68,7 @@ def _hard(value: Value, choice: Choice) -> int:
 
 
 def transposed_orders(value: Value, choice: Choice) -> set[int]:
-    """The orders in which `value` has to exist besides the one that its producer gives."""
+    """Return the orders in which `value` has to exist besides the one that its producer gives."""
     reader_orders = {port.orders[choice[port.node]] for port in value.readers}
     return reader_orders - {value.producer.orders[choice[value.producer.node]]}
 

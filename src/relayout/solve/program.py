@@ -112,7 +112,7 @@ class Rows(NamedTuple):
         elif rows.flows <= MOST_FLOWS and (len(rows.reader_labels) == 1 or rows.wishes <= MOST_WISHES):
             rows.flow()
         else:
-            rows.apart()
+            rows.hard_or_easy()
         places = np.array([place for row in rows.terms for place in row], np.int64).reshape(-1, 2)
         return Rows(
             tuple(rows.keys),
@@ -162,7 +162,7 @@ class _Writing:
             for reader in self._wanting(order):
                 self._row((order, reader), [(own_column, 1.0)], reader=reader, wants=order, gives=gives)
 
-    def apart(self) -> None:
+    def hard_or_easy(self) -> None:
         """A column more for each order that is hard to make of some: no more of the other than what is given allows."""
         for order in sorted(set().union(*self.reader_labels)):
             gives = self.producer_labels.get(order, [])
@@ -175,7 +175,7 @@ class _Writing:
         """A column for each pair of orders, and for what each reader takes of it: of what is given, one order."""
         every = sorted(set().union(*self.reader_labels))
         made_columns = {
-            (producer_order, order): self._made(producer_order, order)
+            (producer_order, order): self._column_of(producer_order, order)
             for producer_order in sorted(self.producer_labels)
             for order in every
         }
@@ -194,7 +194,7 @@ class _Writing:
                 if pair[0] != pair[1]:
                     self._row(None, [(made_columns[pair], 1.0), (taken_columns[pair], -1.0)])
 
-    def _made(self, producer_order: int, order: int) -> Place:
+    def _column_of(self, producer_order: int, order: int) -> Place:
         return self._column(
             FREE if producer_order == order else HARD if (producer_order, order) in self.value.hard else EASY
         )
@@ -207,7 +207,7 @@ class _Writing:
         return [reader for reader, labels in enumerate(self.reader_labels) if order in labels]
 
     def _making(self, order: int) -> list[int]:
-        """The labels under which another order is given, of which this one is not hard to make."""
+        """Return the labels under which another order is given, of which this one is not hard to make."""
         others = (
             producer_order
             for producer_order in self.producer_labels

@@ -68,10 +68,10 @@ def _by_label(problem: Problem, node: int, values: Sequence[int], choice: Mappin
         value = problem.values[index]
         fixed_orders = {port.orders[choice[port.node]] for port in value.readers if port.node != node}
         own = [port.orders for port in value.readers if port.node == node]
-        maker, producer_orders = value.producer.node, value.producer.orders
+        producer, producer_orders = value.producer.node, value.producer.orders
         # By label: the order that is given, and those that are wanted.
         ends = zip(
-            producer_orders if maker == node else repeat(producer_orders[choice[maker]], len(costs)),
+            producer_orders if producer == node else repeat(producer_orders[choice[producer]], len(costs)),
             map(fixed_orders.union, zip(*own, strict=True)) if own else repeat(fixed_orders, len(costs)),
             strict=True,
         )
@@ -111,7 +111,7 @@ def solve(
     # how many prices of relaxations in branches there may be, after which it ends alike (default: a million)
     prices: int | None = None,
 ) -> Solution:
-    """The choice of least cost, with its certificate checked."""
+    """Return the choice of least cost, with its certificate checked."""
     limits = Limits.of(sum(map(len, problem.costs)), time_limit, prices)
     choice = list(start) if start is not None else [0] * len(problem.costs)
     pieces, parts = components(problem), list[Solved]()
@@ -131,12 +131,12 @@ def solve(
             parts.append(solved)
         else:
             parts.append(_solved(problem, nodes, values, choice, limits))
-    solution = _together(problem, choice, parts)
+    solution = _joined_solution(problem, choice, parts)
     if contracted and not _reaches(solution.bound, solution.cost, problem.unit):
         for number in contracted:
             if not _is_proved(problem, *pieces[number], parts[number], problem.unit):
                 parts[number] = _solved(problem, *pieces[number], choice, limits)
-        solution = _together(problem, choice, parts)
+        solution = _joined_solution(problem, choice, parts)
     return solution
 
 
@@ -153,8 +153,8 @@ class Solved(NamedTuple):
     finished: bool = True
 
 
-def _together(problem: Problem, choice: Sequence[int], parts: Sequence[Solved]) -> Solution:
-    """The components as one solution, its certificate checked."""
+def _joined_solution(problem: Problem, choice: Sequence[int], parts: Sequence[Solved]) -> Solution:
+    """Return the components as one solution, its certificate checked."""
     chosen, prices = list(choice), _pinned_prices(problem)
     others: list[Part] = []
     for labels, proof, _ in parts:
@@ -176,7 +176,7 @@ def _together(problem: Problem, choice: Sequence[int], parts: Sequence[Solved]) 
 def _solved(
     problem: Problem, nodes: Sequence[int], values: Sequence[int], choice: Sequence[int], limits: Limits
 ) -> Solved:
-    """The best labels of a component as it is: by a minimum cut, a linear program, elimination, or branches."""
+    """Return the best labels of a component as it is: by a minimum cut, a linear program, elimination, or branches."""
     if cut := _cut(problem, nodes, values):
         return Solved(cut[0], Leaf(cut[1]))
     from relayout.solve.branching import relaxed, solve_many

@@ -16,7 +16,18 @@ from relayout.graph.source_names import known_as, label
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Layout
 from relayout.light_dataclass import dataclass
-from relayout.rules import Laid, Operator, Rule, Signature, Variant, in_standard, is_on_images, laid, registry, rule_of
+from relayout.rules import (
+    Operator,
+    OperatorLayouts,
+    Rule,
+    Signature,
+    Variant,
+    in_standard,
+    is_on_images,
+    registry,
+    rule_of,
+    variant_in_layouts,
+)
 from relayout.rules.alike import Alike
 from relayout.rules.layouts import IMAGES, KERNELS, STANDARD, fitted, parsed_as
 from relayout.rules.signature import costs_nothing
@@ -38,15 +49,17 @@ Layouts = tuple[str, str | None]  # a layout of images, and one of kernels; `def
 LayoutFor = Callable[[ir.Node], Sequence[str] | str | None]
 
 
-def layouts_of(given: Any) -> Layouts:
+def layouts_of(request: Any) -> Layouts:
     """Read desired layouts: `"NHWC"`, `["NHWC"]`, `["NHWC", "OHWI"]`, `["default"]`.
 
     Raises:
         LayoutError: it is none.
     """
-    words = [given] if isinstance(given, str) else list(given) if isinstance(given, Sequence) else []
+    words = [request] if isinstance(request, str) else list(request) if isinstance(request, Sequence) else []
     if not 1 <= len(words) <= 2 or not all(isinstance(word, str) for word in words):
-        raise LayoutError(f"{given!r} is no desired layout: give one for images, or one for images and one for kernels")
+        raise LayoutError(
+            f"{request!r} is no desired layout: give one for images, or one for images and one for kernels"
+        )
     for word, outer, what in zip(words, (IMAGES, KERNELS), ("images", "kernels"), strict=False):
         if word != DEFAULT:
             parsed_as(word, outer, what)
@@ -55,7 +68,7 @@ def layouts_of(given: Any) -> Layouts:
 
 @dataclass
 class DesiredLayouts:
-    """What is asked of the layout of every operator, in order of precedence.
+    """The layouts that are desired for every operator, in order of precedence.
 
     Args:
         target: what there is to choose from; None: every layout, as a function.
@@ -80,7 +93,7 @@ class DesiredLayouts:
     named: str = ""
 
     def __bool__(self) -> bool:
-        """Whether anything is asked for."""
+        """Tell whether anything is desired."""
         return bool(self.target or self.to or self.operators or self.nodes or self.layout_for)
 
     @staticmethod
@@ -91,7 +104,7 @@ class DesiredLayouts:
         node_layouts: Mapping[str, Sequence[str] | str] | None = None,
         layout_for: LayoutFor | None = None,
     ) -> DesiredLayouts:
-        """What a user asks for.
+        """Return the layouts that a user desires.
 
         Args:
             to: layout of all layout-sensitive operators, such as `NHWC`.
@@ -111,10 +124,16 @@ class DesiredLayouts:
                 images = {rule.op_type for rule in registry().values() if rule.layouts}
                 raise LayoutError(f"{name!r} is no operator with layouts of its own{nearest(name, images)}")
         literal = target == NONE
-        found, named = (None, "") if target is None or literal else _found(target)
+        target_table, named = (None, "") if target is None or literal else _target_and_text(target)
         by_function = None if layout_for is None else UsersFunction("`layout_for`", layout_for)
         return DesiredLayouts(
-            found, to, _parsed(desired_layouts or {}), _parsed(node_layouts or {}), by_function, literal, named=named
+            target_table,
+            to,
+            _parsed(desired_layouts or {}),
+            _parsed(node_layouts or {}),
+            by_function,
+            literal,
+            named=named,
         )
 
     @property
@@ -134,16 +153,16 @@ class DesiredLayouts:
         Args:
             nodes: the nodes of the graph, each with the reason why it is a barrier, if it is one.
         """
-        found: dict[str, list[str]] = {}
+        reasons_by_operator: dict[str, list[str]] = {}
         for node, reason in nodes if self else ():
             if is_on_images(node):
-                found.setdefault(node.op_type, []).append(reason)
-        if self.to is not None and not found:
+                reasons_by_operator.setdefault(node.op_type, []).append(reason)
+        if self.to is not None and not reasons_by_operator:
             return (f"no operator of this model has layouts: {self.to} is asked for, and nothing can run in it",)
         return tuple(
             f"{reasons.count('')} of {len(reasons)} {name} can run in another layout: "
             + "; ".join(dict.fromkeys(reason for reason in reasons if reason))
-            for name, reasons in sorted(found.items())
+            for name, reasons in sorted(reasons_by_operator.items())
             if any(reasons)
         )
 
@@ -179,10 +198,10 @@ class DesiredLayouts:
         """A node's signature with the variants that are asked for, and the target's prices."""
         if self.target is None or not self.target.transposed_products:
             signature = signature.untransposed
-        found, declined = self._once(operator, signature)
+        requested_signature, declined = self._once(operator, signature)
         if declined:
             self.declined[label(operator.bare)] = declined
-        return found
+        return requested_signature
 
     @cached_property
     def _once(self) -> Alike[tuple[Signature, str]]:
@@ -190,15 +209,17 @@ class DesiredLayouts:
         return Alike(self._chosen, lambda answer: answer[0].price in (None, costs_nothing))
 
     def _chosen(self, operator: Operator, signature: Signature) -> tuple[Signature, str]:
-        """A node's signature as it is asked for, and why it cannot be so, if it cannot."""
+        """Return a node's signature as it is asked for, and why it cannot be so, if it cannot."""
         price = None if self.target is None else self.target.price
         if price is None:
             return self._varied(operator, signature)
-        found, declined = self._varied(operator, signature.cheap)
+        requested_signature, declined = self._varied(operator, signature.cheap)
         if isinstance(price, PriceList) and price.of(operator) is None:
-            return replace(found, price=costs_nothing), declined
+            return replace(requested_signature, price=costs_nothing), declined
         where = f"the price of target {self.target.name}: " if self.target else ""
-        priced = replace(found, price=lambda placement: in_bytes(where, price(operator, signature, placement)))
+        priced = replace(
+            requested_signature, price=lambda placement: in_bytes(where, price(operator, signature, placement))
+        )
         return priced, declined
 
     def _varied(self, operator: Operator, signature: Signature) -> tuple[Signature, str]:
@@ -214,12 +235,12 @@ class DesiredLayouts:
         if known is None:
             return signature, declined
         inner, plain = known
-        found = [_first(rule, inner, plain, way) for way in ways]
-        variants = {variant: None for variant, _ in found if variant is not None}
+        candidates = [_first(rule, inner, plain, way) for way in ways]
+        variants = {variant: None for variant, _ in candidates if variant is not None}
         if not variants:
-            declined = found[0][1]
+            declined = candidates[0][1]
         if not variants or (self.target is not None and self.target.joins and layouts is None):
-            usual, _ = _first(rule, inner, plain, Laid(STANDARD))
+            usual, _ = _first(rule, inner, plain, OperatorLayouts(STANDARD))
             if usual is None:  # of a rank that no layout names: a BatchNormalization behind a Gemm
                 return signature, declined
             variants[usual] = None
@@ -229,12 +250,12 @@ class DesiredLayouts:
 
     @property
     def _in_general(self) -> Layouts | None:
-        """What is asked of an operator that nothing is asked of by name."""
+        """The desired layouts of an operator that is not asked for by name; None if there are none."""
         return None if self.to is None else (self.to, None)
 
     def _desired(self, operator: Operator) -> Layouts | None:
-        if self.layout_for is not None and (found := self.layout_for(operator.node)) is not None:
-            layouts = layouts_of(found)
+        if self.layout_for is not None and (answer := self.layout_for(operator.node)) is not None:
+            layouts = layouts_of(answer)
             self.answers[label(operator.node)] = layouts
             return layouts
         for name in (operator.node.name, known_as(operator.node.outputs[0])) if self.nodes else ():
@@ -246,7 +267,7 @@ class DesiredLayouts:
             return self._in_general
         return None
 
-    def _ways(self, operator: Operator, layouts: Layouts | None) -> tuple[list[Laid], str]:
+    def _ways(self, operator: Operator, layouts: Layouts | None) -> tuple[list[OperatorLayouts], str]:
         """The layouts to choose from, best first (none: as the rule says), and why what is asked for is not there."""
         runner = None if self.target is None else self.target.runner(operator)
         lacks = "" if runner is None else runner.lacks(operator)
@@ -255,30 +276,30 @@ class DesiredLayouts:
             return has, ""
         data, kernel = Layout.parse(layouts[0]), None if layouts[1] is None else Layout.parse(layouts[1])
         if not has:
-            return [Laid(data, kernel)], ""
-        found = [way for way in has if _same(way, data, kernel)]
-        if found or self.target is None:
-            return found or has, ""
+            return [OperatorLayouts(data, kernel)], ""
+        matching_ways = [way for way in has if _same(way, data, kernel)]
+        if matching_ways or self.target is None:
+            return matching_ways or has, ""
         return has, f"{self.target.name} runs {operator.name} in {', '.join(map(str, has))}"
 
 
-def _found(given: str | Target) -> tuple[Target, str]:
+def _target_and_text(name_or_target: str | Target) -> tuple[Target, str]:
     """Return a target, and the text that states it rather than names it; empty if none does."""
     from relayout.targets import registry
 
-    if not isinstance(given, str):
-        return given, ""
-    return registry.target(given), given if registry.is_stated(given) else ""
+    if not isinstance(name_or_target, str):
+        return name_or_target, ""
+    return registry.target(name_or_target), name_or_target if registry.is_stated(name_or_target) else ""
 
 
 def _where_it_stands(signature: Signature) -> Signature:
     """An operator whose positions are not the standard's (a Resize of channels last), in its own alone."""
     named = signature.standard
-    apart = (named.inputs, named.outputs) != (signature.inputs, signature.outputs)
-    return replace(signature, variants=signature.variants[:1]) if apart else signature
+    is_reordered = (named.inputs, named.outputs) != (signature.inputs, signature.outputs)
+    return replace(signature, variants=signature.variants[:1]) if is_reordered else signature
 
 
-def _same(way: Laid, data: Layout, kernel: Layout | None) -> bool:
+def _same(way: OperatorLayouts, data: Layout, kernel: Layout | None) -> bool:
     """Tell whether a way is what is asked for, whatever rank either was written for."""
 
     def alike(one: Layout | None, other: Layout) -> bool:
@@ -287,8 +308,8 @@ def _same(way: Laid, data: Layout, kernel: Layout | None) -> bool:
     return alike(way.data, data) and (kernel is None or alike(way.kernel, kernel))
 
 
-def _first(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> tuple[Variant | None, str]:
-    """The variant for a way, or why there is none.
+def _first(rule: Rule, operator: Operator, signature: Signature, way: OperatorLayouts) -> tuple[Variant | None, str]:
+    """Return the variant for a way, or why there is none.
 
     Where the channels of one side do not fall into tiles (an image of three), that side lies in the standard's order.
     """
@@ -300,19 +321,19 @@ def _first(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> t
     reasons: list[str] = []
     for each in ways:
         try:
-            return laid(rule, operator, signature, each), ""
+            return variant_in_layouts(rule, operator, signature, each), ""
         except LayoutError as error:
             reasons.append(str(error))
     return None, reasons[0]
 
 
 def without(layout: Layout, axis: str) -> Layout:
-    """A layout without the tile of one axis."""
+    """Return a layout without the tile of one axis."""
     return Layout(tuple(factor for factor in layout.factors if factor.axis != axis or not factor.tile))
 
 
 def _grouped(reasons: Mapping[str, str], one: str, several: str) -> Iterator[str]:
-    """A line a reason, with the first node that it is about and how many more."""
+    """Yield a line a reason, with the first node that it is about and how many more."""
     nodes: dict[str, list[str]] = {}
     for node, reason in reasons.items():
         nodes.setdefault(reason, []).append(node)
@@ -325,9 +346,9 @@ def _written(layouts: Layouts) -> list[str]:
     return [word for word in layouts if word is not None]
 
 
-def _parsed(given: Mapping[str, Sequence[str] | str]) -> dict[str, Layouts]:
+def _parsed(requests: Mapping[str, Sequence[str] | str]) -> dict[str, Layouts]:
     """Read `{"Conv": ["NHWC", "OHWI"], "MaxPool": ["NHWC"]}`."""
-    return {name: layouts_of(value) for name, value in given.items()}
+    return {name: layouts_of(value) for name, value in requests.items()}
 
 
 # Desired layouts in a file, TOML or JSON.
@@ -347,7 +368,7 @@ KEYS = {"to": "to", "target": "target", "operators": "desired_layouts", "nodes":
 
 
 def read_desired_layouts(path: Path) -> dict[str, Any]:
-    """The options of `relayout.convert` that a file holds.
+    """Return the options of `relayout.convert` that a file holds.
 
     Raises:
         ReadError: it is neither TOML nor JSON, or holds other keys.
@@ -368,12 +389,12 @@ def read_desired_layouts(path: Path) -> dict[str, Any]:
     if set(data) - set(KEYS):
         raise ReadError(f"{path} holds {', '.join(sorted(set(data) - set(KEYS)))}", hint=f"known are {', '.join(KEYS)}")
     for key, such in (("to", "NHWC"), ("target", "xnnpack")):
-        if not isinstance(given := data.get(key, ""), str):
-            raise ReadError(f"{path}: {key} is {given!r}: it takes a name, such as {such!r}")
+        if not isinstance(entry := data.get(key, ""), str):
+            raise ReadError(f"{path}: {key} is {entry!r}: it takes a name, such as {such!r}")
     for key, such in (("operators", "Conv"), ("nodes", "conv1")):
         rows = data.get(key, {})
         if not isinstance(rows, dict):
             raise ReadError(f"{path}: {key} is {rows!r}: it takes a table of names and layouts, such as {such}: 'NHWC'")
-        for given in rows.values():
-            layouts_of(given)
+        for entry in rows.values():
+            layouts_of(entry)
     return {KEYS[key]: value for key, value in data.items()}

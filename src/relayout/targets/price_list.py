@@ -14,7 +14,7 @@ MOST_ORDERED = 3  # axes beside one that comes last whose orders are all listed
 
 
 def in_which_it_is_last(signature: Signature, letters: Letters, letter: str) -> Signature:
-    """A signature in the orders in which an axis comes last."""
+    """Return a signature in the orders in which an axis comes last."""
     if letter == letters[-1]:
         return replace(signature, tail=(letter,), block=signature.block | {letter})
     # The kernel does not have the source's order: list the orders that it has.
@@ -24,7 +24,7 @@ def in_which_it_is_last(signature: Signature, letters: Letters, letter: str) -> 
 
 
 def in_which_one_stays_last(signature: Signature, operator: Operator, letters: Letters) -> Signature:
-    """A reduction's signature in the orders in which an axis that it leaves comes last, and the first stays."""
+    """Return a reduction's signature in the orders in which an axis that it leaves comes last, and the first stays."""
     axes = operator.integers(1) or operator.ints("axes") or ()
     reduced = {letters[axis % len(letters)] for axis in axes}
     if not reduced or reduced == set(letters) or len(letters) > MOST_ORDERED + 1:
@@ -61,7 +61,7 @@ class PriceList:
         self.by_operator, self.limits = by_operator, limits or {}
 
     def of(self, operator: Operator) -> Price | None:
-        """The price of a node; None where all orders cost the same."""
+        """Return the price of a node; None where all orders cost the same."""
         limit = self.limits.get(operator.name)
         if operator.domain not in ("", "ai.onnx") or (limit is not None and not limit(operator)):
             return None

@@ -33,10 +33,10 @@ def targets() -> dict[str, Target]:
     """
     from importlib.metadata import entry_points  # it takes longer to load than all tables
 
-    found: dict[str, Target] = {}
+    target_by_name: dict[str, Target] = {}
     for module in _own():
         for target in _of(module):
-            _add(found, target)
+            _add(target_by_name, target)
     for point in entry_points(group=GROUP):
         try:
             target = point.load()
@@ -44,8 +44,8 @@ def targets() -> dict[str, Target]:
             raise LayoutError(f"entry point {point.name!r} of {GROUP} cannot be loaded ({error})") from error
         if not isinstance(target, Target):
             raise LayoutError(f"entry point {point.name!r} of {GROUP} names {type(target).__name__}, not a Target")
-        _add(found, target)
-    return dict(sorted(found.items()))
+        _add(target_by_name, target)
+    return dict(sorted(target_by_name.items()))
 
 
 def _own(
@@ -119,11 +119,11 @@ def _of_module(path: Path, variable: str) -> Target:
         raise
     except BaseException as error:  # whatever a user's file raises: SystemExit would end the process
         raise LayoutError(f"{path}{_line_in(path, error)}: {_words(error)}") from error
-    made = {name: value for name, value in vars(module).items() if isinstance(value, Target)}
-    if variable not in made:
-        near = nearest(variable, made)
+    target_by_name = {name: value for name, value in vars(module).items() if isinstance(value, Target)}
+    if variable not in target_by_name:
+        near = nearest(variable, target_by_name)
         raise LayoutError(f"{path} makes no Target {variable!r}{near}")
-    return made[variable]
+    return target_by_name[variable]
 
 
 def _line_in(path: Path, error: BaseException) -> str:
@@ -175,10 +175,10 @@ def _own_name(name: str, known: Collection[str]) -> str:
     return name
 
 
-def _add(found: dict[str, Target], target: Target) -> None:
-    if target.name in found:
+def _add(target_by_name: dict[str, Target], target: Target) -> None:
+    if target.name in target_by_name:
         raise LayoutError(f"two targets are called {target.name!r}")
-    found[target.name] = target
+    target_by_name[target.name] = target
 
 
 def _is_file(name: str) -> bool:

@@ -120,8 +120,8 @@ class _Table:
     def __init__(self, path: Path, lines: Sequence[str]) -> None:
         self.path, self.lines = path, lines
         begins = rf"\s*\[\[\s*{ROWS}\s*\]\]", r".*\{.*\bop_types\b"  # the second: rows of a list in one value
-        found = ([place for place, line in enumerate(lines) if re.match(begin, line)] for begin in begins)
-        self.starts = next((places for places in found if places), [])
+        starts_by_pattern = ([place for place, line in enumerate(lines) if re.match(begin, line)] for begin in begins)
+        self.starts = next((places for places in starts_by_pattern if places), [])
 
     def target(self, data: Mapping[str, Any]) -> Target:
         rows = data.get(ROWS, [])
@@ -148,7 +148,7 @@ class _Table:
             raise self._error(str(error), next((key for key in columns if f"{key}=" in str(error)), "")) from error
 
     def _fallback(self, name: object) -> Target:
-        """The target that runs what the rows do not claim; its lowering is done to the whole graph."""
+        """Return the target that runs what the rows do not claim; its lowering is done to the whole graph."""
         from relayout.targets.registry import target, targets
 
         if not isinstance(name, str) or name not in targets():
@@ -311,7 +311,7 @@ def example(name: str) -> str:
         LayoutError: the name is none that a target can have.
     """
     if not NAME.fits(name):
-        raise LayoutError(f"{name!r} is no name for a target: it takes {NAME.wanted}")
+        raise LayoutError(f"{name!r} is no name for a target: it takes {NAME.expected}")
     known = named_conditions()
     width = max(map(len, known))
     names = "\n".join(f"#   {each:{width}}  {condition.line}" for each, condition in known.items())

@@ -79,8 +79,8 @@ def _split_transposes(model: ir.Model, target: "Target") -> tuple[str, ...]:
     from relayout.lowering.split_transposes import in_two_steps
 
     count, size = in_two_steps(model, target.least_run)
-    told = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
-    return (told,) if count else ()
+    note = f"Transposes that move the innermost axis among others, in two steps: {count} ({size:,} bytes more, in runs)"
+    return (note,) if count else ()
 
 
 def _avoid_saturation(model: ir.Model, target: "Target") -> tuple[str, ...]:
@@ -99,12 +99,14 @@ def _state_blocks(model: ir.Model, target: "Target") -> tuple[str, ...]:
 
     reshapes = join_tiles(model, blocks.joining)
     stamp_cpu(model, blocks)
-    told = [f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"]
+    notes = [f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"]
     rows = [row for row in target.kernels if row.written is not None and row.written.domain == blocks.domain]
     kinds = {(row.domain, name) for row in rows for name in row.op_types.split()}
-    if left := sum((node.domain, node.op_type) in kinds for node in all_nodes(model.graph)):
-        told.append(f"convolutions and pools that are not in blocks, since these do not fit or do not pay: {left}")
-    return *told, note(model)
+    if plain_count := sum((node.domain, node.op_type) in kinds for node in all_nodes(model.graph)):
+        notes.append(
+            f"convolutions and pools that are not in blocks, since these do not fit or do not pay: {plain_count}"
+        )
+    return *notes, note(model)
 
 
 TARGET_PASSES: Mapping[str, TargetPass] = {  # name -> pass of a graph that a target lists

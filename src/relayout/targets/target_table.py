@@ -20,8 +20,19 @@ from relayout.lowering.decomposition_rows import Expansion, why_not_written
 from relayout.lowering.fuse_epilogue import Fusion
 from relayout.lowering.passes import IN_ORDER, check_operators, check_passes, check_types
 from relayout.lowering.unit_rows import BYTES, Unit
-from relayout.rules import Laid, Operator, Placement, Rule, Signature, Written, in_standard, is_laid, laid, rule_of
-from relayout.rules.layouts import laid_as, why_not
+from relayout.rules import (
+    Operator,
+    OperatorLayouts,
+    Placement,
+    Rule,
+    Signature,
+    Written,
+    has_own_layouts,
+    in_standard,
+    rule_of,
+    variant_in_layouts,
+)
+from relayout.rules.layouts import operator_layouts, why_not
 from relayout.rules.registry import find
 from relayout.rules.users_functions import UsersFunction, is_users
 from relayout.rules.validation import WRITTEN
@@ -131,7 +142,7 @@ FLOAT = ("FLOAT", "FLOAT16", "BFLOAT16", "DOUBLE")
 INT8 = BYTES
 QUANTIZATION = (DEQUANTIZE, QUANTIZE)
 """The ends of a unit: a row for one of them is about a node that is no other operator's end."""
-STANDARD = Laid.parse("NCHW")
+STANDARD = OperatorLayouts.parse("NCHW")
 NOT_THERE = "is not in its table"  # how a reason ends where no row is about an operator
 
 _KERNEL = {
@@ -196,17 +207,17 @@ class Kernel:
         check_operators([] if self.domain else self.op_types.split())
         for name in self.op_types.split() if self.layouts else ():
             rule = find((self.domain, name))
-            for layouts in map(laid_as, self.layouts):
+            for layouts in map(operator_layouts, self.layouts):
                 if rule is not None and (reason := why_not(layouts, rule)):
                     raise LayoutError(f"{where}{layouts} for {name}: {reason}")
 
     def concerns(self, operator: Operator, domain: str, name: str) -> bool:
-        """Whether the row is about a node that runs an operator, in the standard's order."""
+        """Tell whether the row is about a node that runs an operator, in the standard's order."""
         named = self.domain == domain and name in self.op_types.split()
         return named and (self.when is None or self.when.holds(operator))
 
     def lacks(self, operator: Operator, elements: "Callable[[], _Elements] | None" = None) -> str:
-        """Why this row does not run a node of its operators; empty if it does.
+        """Return why this row does not run a node of its operators; empty if it does.
 
         Args:
             operator: the node.
@@ -224,7 +235,7 @@ class Kernel:
         return next((f"it wants {limit}" for limit in self.limits if not limit.holds(operator)), "")
 
     def to_dict(self) -> dict[str, object]:
-        """The row for machines, and for the tables that people read: JSON types only."""
+        """Return the row for machines, and for the tables that people read: JSON types only."""
         written = "" if self.written is None else f"{self.written.domain}:{self.written.op_type}"
         return {
             "operators": [f"{self.domain}:{name}" if self.domain else name for name in self.op_types.split()],
@@ -238,11 +249,11 @@ class Kernel:
             **({"keeps_last": True} if self.keeps_last else {}),
         }
 
-    def ways(self) -> Iterator[Laid]:
+    def ways(self) -> Iterator[OperatorLayouts]:
         """Its layouts, with the node that runs them."""
         for text in self.layouts:
-            found = Laid.parse(text)
-            yield found if found == STANDARD else replace(found, written=self.written)
+            way = OperatorLayouts.parse(text)
+            yield way if way == STANDARD else replace(way, written=self.written)
 
 
 def convolutions(
@@ -369,7 +380,7 @@ class Target:
         guard_rows(self)
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:
-        """The rows for a node's operator."""
+        """Yield the rows for a node's operator."""
         yield from self._rows(_standard(operator))
 
     def _rows(self, known: "_Standard") -> Iterator[Kernel]:
@@ -379,14 +390,14 @@ class Target:
     @cached_property
     def _by_operator(self) -> Mapping[tuple[str, str], Sequence[Kernel]]:
         """Domain and name of an operator -> the rows about it, in the table's order."""
-        found: dict[tuple[str, str], list[Kernel]] = {}
+        rows_by_operator: dict[tuple[str, str], list[Kernel]] = {}
         for row in self.kernels:
             for name in row.op_types.split():
-                found.setdefault((row.domain, name), []).append(row)
-        return found
+                rows_by_operator.setdefault((row.domain, name), []).append(row)
+        return rows_by_operator
 
     def lacks(self, operator: Operator) -> str:
-        """Why the target cannot run a node; empty if it can."""
+        """Return why the target cannot run a node; empty if it can."""
         return "" if not self.kernels or self.rest else self._lacks(_standard(operator))
 
     def _lacks(self, known: "_Standard") -> str:
@@ -396,13 +407,13 @@ class Target:
         return "" if not all(reasons) else reasons[0]
 
     def _not_there(self, known: "_Standard") -> str:
-        """Why no row is about a node: its operator is not there, or only under conditions that it does not meet."""
+        """Return why no row is about a node: no row has its operator, or it meets none of their conditions."""
         rows = self._by_operator.get((known.domain, known.name), ())
         whens = dict.fromkeys(str(row.when) for row in rows)
         return f"it runs {known.name} only with: {', '.join(whens)}" if rows else f"{known.name} {NOT_THERE}"
 
     def claims(self, operator: Operator) -> bool:
-        """Whether the target runs a node, in one of its layouts."""
+        """Tell whether the target runs a node, in one of its layouts."""
         return not self.lacks(operator)
 
     def runner(self, operator: Operator) -> "Target":
@@ -410,7 +421,7 @@ class Target:
         return self if self.fallback is None or self.claims(operator) else self.fallback.runner(operator)
 
     def runs(self, operator: Operator) -> bool:
-        """Whether the target runs a node as it is: it claims it, in the layout in which it lies."""
+        """Tell whether the target runs a node as it is: it claims the node, in the layout that the node has."""
         known = _standard(operator)
         if self.kernels and not self.rest and self._lacks(known):
             return False
@@ -418,7 +429,7 @@ class Target:
         if rule is None or not rule.layouts:
             return True
         has = self._layouts(known)
-        if not has or (self.joins and not is_laid(operator)):
+        if not has or (self.joins and not has_own_layouts(operator)):
             return True
         inner = known.inner or in_standard(operator)
         if inner is None:
@@ -428,20 +439,20 @@ class Target:
         return any(way is not None and (way.domain, way.op_type) == own for way in written)
 
     def why_not(self, operator: Operator) -> str:
-        """Why the target does not run a node as it is; empty where its layout alone is another one."""
+        """Return why the target does not run a node as it is; empty where only its layout differs."""
         known = _standard(operator)
         rule, inner = rule_of(operator), known.inner or in_standard(operator)
         if (reason := self.lacks(operator)) or rule is None or inner is None:
             return reason
         for way in self._layouts(known):
             try:
-                laid(rule, *inner, way)
+                variant_in_layouts(rule, *inner, way)
             except LayoutError as error:
                 return str(error)
         return ""
 
     def placed(self, operator: Operator, signature: Signature) -> Signature:
-        """A node's signature with the axis last that must be, where a row says so."""
+        """Return a node's signature with the axis last that must be, where a row says so."""
         rows = (row for row in self.rows(operator) if row.trailing or row.keeps_last)
         row = next((row for row in rows if not row.lacks(operator)), None)
         letters = signature.inputs[0] if signature.inputs else None
@@ -451,19 +462,19 @@ class Target:
             return in_which_one_stays_last(signature, operator, letters)
         return in_which_it_is_last(signature, letters, letters[operator.int(row.trailing, -1) % len(letters)])
 
-    def layouts(self, operator: Operator) -> list[Laid]:
-        """The ways in which the target runs a node that it claims, best first; none: any order of axes."""
+    def layouts(self, operator: Operator) -> list[OperatorLayouts]:
+        """Return the ways in which the target runs a node that it claims, best first; none: any order of axes."""
         return self._layouts(_standard(operator))
 
-    def _layouts(self, known: "_Standard") -> list[Laid]:
+    def _layouts(self, known: "_Standard") -> list[OperatorLayouts]:
         rows = (row for row in self._rows(known) if not row.lacks(known.operator, known.elements))
         return [way for row in rows for way in row.ways()]
 
 
-def _written(rule: Rule, operator: Operator, signature: Signature, way: Laid) -> Written | None:
-    """The node as which a node runs in some layouts; None where these do not fit."""
+def _written(rule: Rule, operator: Operator, signature: Signature, way: OperatorLayouts) -> Written | None:
+    """Return the node as which a node runs in some layouts; None where these do not fit."""
     try:
-        return laid(rule, operator, signature, way).written
+        return variant_in_layouts(rule, operator, signature, way).written
     except LayoutError:
         return None
 
@@ -504,7 +515,7 @@ class _Standard:
 
 
 def _standard(operator: Operator) -> _Standard:
-    rule = rule_of(operator) if is_laid(operator) else None
+    rule = rule_of(operator) if has_own_layouts(operator) else None
     known = None if rule is None else in_standard(operator)
     if rule is None or known is None:
         return _Standard(operator, _domain(operator), operator.name)

@@ -16,7 +16,7 @@ def claiming(
     joins: bool = False,
     unless: Callable[[Operator], str] = lambda _: "",
 ) -> Target:
-    """A target that runs operators in layouts, on all types and ranks.
+    """Return a target that runs operators in layouts, on all types and ranks.
 
     >>> claiming({"Conv": ["NHWC OHWI"], "Relu": []}).name
     'testing'

@@ -14,8 +14,8 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError, neare
 from relayout.light_dataclass import dataclass
 from relayout.progress import say
 from relayout.terminal import count_of
-from relayout.verification.feeds import EXTENTS, dynamic_shape, given_feeds, random_feed
-from relayout.verification.runtimes import FailedError, Held
+from relayout.verification.feeds import EXTENTS, dynamic_shape, random_feed, user_feeds
+from relayout.verification.runtimes import ChildModel, FailedError
 from relayout.verification.side import ONNX_RUNTIME, Array, Feeds, RunnableModel, open_side
 
 PACKAGES = {ONNX_RUNTIME: "onnxruntime", "LiteRT": "ai_edge_litert", "TensorFlow": "tensorflow.lite.python"}
@@ -127,13 +127,13 @@ class _Model:
             self.runtime = f"{name} {version}"
             self.names = [name for value in side.inputs for name in value.all_names]
             own = {name: array for name, array in inputs.items() if name in self.names}
-            feeds = {**side.initial, **given_feeds(own, side.inputs)}
+            feeds = {**side.initial, **user_feeds(own, side.inputs)}
             failed: FailedError | None = None
             for extents in EXTENTS_TRIED:
                 drawn = _drawn(side, feeds, np.random.default_rng(seed), dict(sizes), extents)
                 try:
-                    self._held = Held("prepared", PACKAGES[name], side.loaded, threads, drawn)
-                    self._held.open()
+                    self._child_model = ChildModel("prepared", PACKAGES[name], side.loaded, threads, drawn)
+                    self._child_model.open()
                     break
                 except FailedError as error:
                     failed = error
@@ -151,7 +151,7 @@ class _Model:
             ReadError: the runtime fails.
         """
         try:
-            seconds: float = self._held.ask("timed", TURN)
+            seconds: float = self._child_model.ask("timed", TURN)
         except FailedError as error:
             raise ReadError(f"its runtime fails: {error}", where=str(self.path)) from None
         return seconds
@@ -164,9 +164,9 @@ EXTENTS_TRIED = ((1, 1, 1), *EXTENTS)
 def _drawn(
     side: RunnableModel, feeds: Feeds, rng: np.random.Generator, sizes: dict[str, int], extents: tuple[int, int, int]
 ) -> dict[str, Array]:
-    found = dict(feeds)
+    all_feeds = dict(feeds)
     for value in side.inputs:
-        if value.name not in found:
+        if value.name not in all_feeds:
             shape = value.fallback if value.fallback is not None else dynamic_shape(value, sizes, extents)
-            found[value.name] = random_feed(value, tuple(shape), rng, signed=False)
-    return found
+            all_feeds[value.name] = random_feed(value, tuple(shape), rng, signed=False)
+    return all_feeds

@@ -1,4 +1,4 @@
-"""How far apart two arrays are, and whether that is far."""
+"""How far differences_by_name two arrays are, and whether that is far."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPREADS = 2
 
 
 class Verdict(StrEnum):
-    """What a comparison found, best first. All before `DIFFERS` pass."""
+    """The outcome of a comparison, best first. All before `DIFFERS` pass."""
 
     EQUAL = "equal"
     CLOSE = "close"  # within the tolerance, or one step of a quantized integer
@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
     @property
     def passes(self) -> bool:
-        """Whether the values agree."""
+        """True if the values agree."""
         return self.rank < Verdict.DIFFERS.rank
 
     @property
@@ -54,7 +54,7 @@ class Verdict(StrEnum):
 
 
 class Kind(StrEnum):
-    """What the numbers are, which says what counts as close."""
+    """The kind of numbers, which decides what counts as close."""
 
     REAL = "real"  # floats: the largest error, relative to the largest magnitude of the tensor
     STEPS = "steps"  # quantized integers: the largest error in their own steps (LSB)
@@ -73,7 +73,7 @@ class Difference:
     rounding: float = 0.0
 
     def of(self, kind: Kind) -> float:
-        """The number that counts for this kind."""
+        """Return the number that counts for this kind."""
         return {Kind.REAL: self.max_rel, Kind.STEPS: self.max_abs, Kind.EXACT: self.share}[kind]
 
 
@@ -88,7 +88,7 @@ class Tolerance:
 
 
 def kind_of(array: Array, quantized: bool) -> Kind:
-    """What the numbers of an array are."""
+    """Return the kind of an array's numbers."""
     if _is_real(array):
         return Kind.REAL
     return Kind.STEPS if quantized and array.dtype.kind in "iu" and array.dtype.itemsize < 8 else Kind.EXACT
@@ -112,14 +112,14 @@ def difference(a: Array, b: Array) -> Difference:
 
 
 def _distance_of_integers(a: Array, b: Array) -> tuple[float, float, int, bool]:
-    """The largest error, the largest magnitude, how many elements differ, and that all are finite."""
+    """Return the largest error, the largest magnitude, how many elements differ, and that all are finite."""
     wide = a.astype(np.float64)
     largest = float(np.max(np.abs(wide - b.astype(np.float64))))
     return largest, float(np.max(np.abs(wide))), int(np.sum(a != b)), True
 
 
 def _distance_of_reals(a: Array, b: Array) -> tuple[float, float, int, bool]:
-    """The same of real numbers, and whether NaN and infinities are in the same places."""
+    """Return the largest error and magnitude, how many elements differ, and whether NaN and infinities coincide."""
     exact = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
     with np.errstate(invalid="ignore"):  # memory that a runtime never wrote may hold signalling NaNs
         wide_a, wide_b = a.astype(exact), b.astype(exact)
@@ -131,25 +131,25 @@ def _distance_of_reals(a: Array, b: Array) -> tuple[float, float, int, bool]:
 
 
 def judge(
-    found: Difference,
+    distance: Difference,
     kind: Kind,  # what the numbers are
     tolerance: Tolerance,  # of floats
     spread: Difference | None,  # how far the source's runtime is from itself here
     step: float = 0.0,  # of the integers that floats were dequantized from; 0 for other floats
 ) -> Verdict:
     """Return whether a difference is far, beside how far the source's runtime is from itself, if that is known."""
-    if not found.finite:
+    if not distance.finite:
         return Verdict.NOT_FINITE
-    if found.share == 0:
+    if distance.share == 0:
         return Verdict.EQUAL
-    if kind is Kind.STEPS and found.max_abs <= 1:
+    if kind is Kind.STEPS and distance.max_abs <= 1:
         return Verdict.CLOSE
     # Runtimes compute with floats of 16 bits in float32, and round where they like: an operand or a result.
-    rtol = max(tolerance.rtol, 2 * found.rounding, 2 * tolerance.rounding)
-    if kind is Kind.REAL and found.max_abs <= tolerance.atol + step + _scaled(rtol, found):
+    rtol = max(tolerance.rtol, 2 * distance.rounding, 2 * tolerance.rounding)
+    if kind is Kind.REAL and distance.max_abs <= tolerance.atol + step + _scaled(rtol, distance):
         return Verdict.CLOSE
     slack = {Kind.REAL: tolerance.rtol, Kind.STEPS: 1.0, Kind.EXACT: 0.0}[kind]
-    if spread is not None and found.of(kind) <= SPREADS * spread.of(kind) + slack:
+    if spread is not None and distance.of(kind) <= SPREADS * spread.of(kind) + slack:
         return Verdict.SPREAD
     return Verdict.DIFFERS
 
@@ -186,18 +186,18 @@ def _is_real(array: Array) -> bool:
 
 
 def magnitude(array: Array) -> float:
-    """The largest that is finite."""
+    """Return the largest that is finite."""
     return float(np.max(np.abs(array), where=np.isfinite(array), initial=0.0))
 
 
 def relative(largest: float, magnitude: float) -> float:
-    """A largest error, relative to a magnitude."""
+    """Return a largest error, relative to a magnitude."""
     return 0.0 if largest == 0 else largest / magnitude if magnitude else float("inf")
 
 
-def _scaled(rtol: float, found: Difference) -> float:
+def _scaled(rtol: float, distance: Difference) -> float:
     """`rtol * max|a|`, the magnitude taken back out of the two forms of the error."""
-    return 0.0 if found.max_rel in (0.0, float("inf")) else rtol * found.max_abs / found.max_rel
+    return 0.0 if distance.max_rel in (0.0, float("inf")) else rtol * distance.max_abs / distance.max_rel
 
 
 # How far a source is from itself: what another implementation cannot be asked to be closer than.
@@ -242,7 +242,7 @@ class Spread:
         self._moved: list[Feeds] = []
 
     def of(self, values: Mapping[str, Array], feeds: Feeds) -> dict[str, Difference]:
-        """The spread of each of these values, which the source gave for these feeds."""
+        """Return the spread of each of these values, which the source gave for these feeds."""
         if not values:
             return {}
         if self._runners is None:
@@ -253,7 +253,7 @@ class Spread:
             self._feeds = feeds
             self._moved = [self._move(feeds, seed) for seed in range(DISTURBANCES)]
         other_kernels, plain = self._runners
-        apart: dict[str, list[Difference]] = {}
+        differences_by_name: dict[str, list[Difference]] = {}
         for others in (
             other_kernels.run(feeds, list(values)),
             *(plain.run(moved, list(values)) for moved in self._moved),
@@ -261,8 +261,8 @@ class Spread:
         ):
             for name, other in others.items():
                 if other.shape == values[name].shape:
-                    apart.setdefault(name, []).append(difference(values[name], other))
-        return {name: most for name, each in apart.items() if (most := wider(*each)) is not None}
+                    differences_by_name.setdefault(name, []).append(difference(values[name], other))
+        return {name: most for name, each in differences_by_name.items() if (most := wider(*each)) is not None}
 
     def _on_moved_operands(self, names: Sequence[str], feeds: Feeds) -> Iterator[Feeds]:
         """Yield what the source makes of its first hybrid operands moved by a rounding, where no input is real."""
@@ -275,7 +275,7 @@ class Spread:
             return
         operands = side.runner(first).run(feeds, first)
         for seed in range(DISTURBANCES):
-            moved = self._move({part.given[name]: operands[name] for name in part.given}, seed)
+            moved = self._move({part.entries[name]: operands[name] for name in part.entries}, seed)
             yield part.run({**feeds, **moved}, shown)
 
 

@@ -116,15 +116,15 @@ class Comparison:
         """The views that show interior values of both; made once it is known how much room they take."""
         if not self.interiors:
             return self._plain
-        asked = [pair.left.name for pair in self.interiors], [pair.right.name for pair in self.interiors]
+        pair_names = [pair.left.name for pair in self.interiors], [pair.right.name for pair in self.interiors]
         shown = {value.name for value in self.right.outputs}
-        added = [name for name in dict.fromkeys(asked[1]) if name not in shown]
-        return self.left.runner(asked[0]), self.right.runner(added) if added else self._plain[1]
+        added = [name for name in dict.fromkeys(pair_names[1]) if name not in shown]
+        return self.left.runner(pair_names[0]), self.right.runner(added) if added else self._plain[1]
 
     def _match_outputs(self, part: DeclaredPart | None) -> list[Pair]:
         """Outputs with outputs; those of a part also with interior values, and what it left out is not missing."""
-        found = match_interface(self.left.outputs, self.right.outputs, by_name_only=part is not None)
-        outputs, self.missing, more = found
+        matches = match_interface(self.left.outputs, self.right.outputs, by_name_only=part is not None)
+        outputs, self.missing, more = matches
         if part is not None:
             outputs += match_ends(self.left.interiors, more, any_extents=self.right.batch is not None)
             more = [value for value in more if not any(value is pair.right for pair in outputs)]
@@ -150,24 +150,24 @@ class Comparison:
             " docs/how-to/numbers.md says how to read it"
         )
 
-    def described(self, feeds: Feeds, given: Feeds | None = None) -> tuple[Fed, ...]:
+    def described(self, feeds: Feeds, fixed_feeds: Feeds | None = None) -> tuple[Fed, ...]:
         """Return what the source's inputs are fed, and which of them were given."""
-        ways = dict.fromkeys(given or {}, "given")
+        ways = dict.fromkeys(fixed_feeds or {}, "given")
         return tuple(
             Fed(v.title or v.name, str(feeds[v.name].dtype), feeds[v.name].shape, ways.get(v.name, "random"))
             for v in self.left.inputs
             if v.name in feeds
         )
 
-    def pieces(self, given: Feeds, rng: np.random.Generator, signed: bool) -> Iterator[RunValues]:
+    def pieces(self, fixed_feeds: Feeds, rng: np.random.Generator, signed: bool) -> Iterator[RunValues]:
         """Yield what both models make of one input: the outputs, then inner values, as many as fit into memory."""
         self._advance(0)
         start = monotonic()
-        feeds, first = self.run_source(given, rng, signed)
+        feeds, first = self.run_source(fixed_feeds, rng, signed)
         self._learn(self.left, feeds)
         carried = self._carry(feeds, first)
         self._learn(self.right, carried)
-        self.fed = self.described(feeds, given)
+        self.fed = self.described(feeds, fixed_feeds)
         second = self._plain[1].run(carried, [pair.right.name for pair in self.outputs])
         self.seconds = monotonic() - start
         self.outputs = [self._permuted(pair, first, second) for pair in self.outputs]
@@ -177,10 +177,10 @@ class Comparison:
             theirs = self._inner[1].run(carried, list(dict.fromkeys(pair.right.name for pair in part)))
             yield RunValues(part, False, [(feeds, mine)], carried, mine, theirs)
 
-    def run(self, given: Feeds, rng: np.random.Generator, signed: bool) -> None:
+    def run(self, fixed_feeds: Feeds, rng: np.random.Generator, signed: bool) -> None:
         """One input through both models."""
         rows: list[Row] = []
-        for piece in self.pieces(given, rng, signed):
+        for piece in self.pieces(fixed_feeds, rng, signed):
             compared = self.compare(piece)
             if piece.is_output:
                 compared = self._beside_other_kernels(piece, compared)
@@ -234,11 +234,11 @@ class Comparison:
 
     def _is_excess(self, row: Row) -> bool:
         """Tell whether a value is a hundred bounds off, or beyond its bounds and not of real numbers."""
-        found, tolerance = row.difference, self.tolerance
-        if found is None or row.kind is not Kind.REAL:
+        distance, tolerance = row.difference, self.tolerance
+        if distance is None or row.kind is not Kind.REAL:
             return True
-        scale = found.max_abs / found.max_rel if found.max_rel not in (0.0, float("inf")) else 0.0
-        return found.max_abs > FAR * (tolerance.atol + max(tolerance.rtol, 2 * tolerance.rounding) * scale)
+        scale = distance.max_abs / distance.max_rel if distance.max_rel not in (0.0, float("inf")) else 0.0
+        return distance.max_abs > FAR * (tolerance.atol + max(tolerance.rtol, 2 * tolerance.rounding) * scale)
 
     def _beside_other_kernels(self, piece: RunValues, rows: list[Row]) -> list[Row]:
         """Return the rows of outputs with how far LiteRT's default and reference kernels are apart in the result.
@@ -273,9 +273,9 @@ class Comparison:
             )
         return replace(row, kernels=other.difference)
 
-    def run_source(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
+    def run_source(self, fixed_feeds: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
         """Return what the source was fed, some of it given, its outputs, and the values in which a part of it ends."""
-        feeds, outputs = self._fed(given, rng, signed)
+        feeds, outputs = self._fed(fixed_feeds, rng, signed)
         if self._ends:
             # All of one run: what the part is fed, and what the source made of it.
             outputs |= self._seen.run(feeds, [*self._ends, *outputs])
@@ -289,32 +289,32 @@ class Comparison:
         """An output that does not fit: in the layouts of an input that a user named, or as it is, with advice."""
         if pair.declared or pair.left.name not in first or pair.right.name not in second:
             return pair
-        name, shape, wanted = pair.name, first[pair.left.name].shape, second[pair.right.name].shape
-        if shape == wanted:
+        name, shape, other_shape = pair.name, first[pair.left.name].shape, second[pair.right.name].shape
+        if shape == other_shape:
             return pair
         for source, target in self.layouts.values():
             perm = perm_of(source, target)
-            if len(perm) == len(shape) and permute(perm, shape) == wanted:
+            if len(perm) == len(shape) and permute(perm, shape) == other_shape:
                 self.notes.append(f"output '{name}' was compared as an input is: --layout {name}={source}:{target}")
                 return permuted(pair, perm)
-        if option := proposal(name, shape, wanted):
+        if option := proposal(name, shape, other_shape):
             self.notes.append(
-                f"output '{name}' is {list(shape)} in the first model and {list(wanted)} in the second;"
+                f"output '{name}' is {list(shape)} in the first model and {list(other_shape)} in the second;"
                 f" if both mean the same, say so: {option}"
             )
         return pair
 
-    def values(self, given: Feeds, seed: int, run: int) -> dict[str, Array]:
-        """The source's inputs, outputs and interior values in one run, by name."""
-        feeds, first = self.run_source(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+    def values(self, fixed_feeds: Feeds, seed: int, run: int) -> dict[str, Array]:
+        """Return the source's inputs, outputs and interior values in one run, by name."""
+        feeds, first = self.run_source(fixed_feeds, np.random.default_rng([seed, run]), signed=run % 2 == 0)
         self._learn(self.left, feeds)
         inner = self._inner[0].run(feeds, [pair.left.name for pair in self.interiors]) if self.interiors else {}
         return {**feeds, **first, **inner}
 
-    def _fed(self, given: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
-        """The source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for others."""
+    def _fed(self, fixed_feeds: Feeds, rng: np.random.Generator, signed: bool) -> tuple[Feeds, dict[str, Array]]:
+        """Return the source's inputs, and its outputs. Dynamic sizes that it cannot run are given up for others."""
         names = list(dict.fromkeys(value.name for value in self.left.outputs))
-        whole, sizes = self._whole(given), self._sizes(given)
+        whole, sizes = self._whole(fixed_feeds), self._sizes(fixed_feeds)
         own = sizes[-1][1] is None
         errors: list[RelayoutError] = []
         state = rng.bit_generator.state
@@ -338,40 +338,40 @@ class Comparison:
         failed = errors[len(sizes) - 1 if own else 0]
         if isinstance(failed, RunError) and self.left.relax():
             rng.bit_generator.state = state
-            if (found := self._relaxed(failed, given, rng, signed)) is not None:
-                return found
-        drawn = next((value.title or value.name for value in self.left.inputs if value.name not in given), None)
+            if (relaxed_run := self._relaxed(failed, fixed_feeds, rng, signed)) is not None:
+                return relaxed_run
+        drawn = next((value.title or value.name for value in self.left.inputs if value.name not in fixed_feeds), None)
         if drawn is None or not isinstance(failed, RunError):
             raise failed
         raise RelayoutError(f"{failed}; what is fed is random: if the model takes other values, {to_give(drawn)}")
 
-    def _in_range(self, name: str, array: Array, given: Feeds) -> Array:
+    def _in_range(self, name: str, array: Array, fixed_feeds: Feeds) -> Array:
         """Return random real numbers stretched to the range that the second model's quantizer chose."""
         pair = next((pair for pair in self.inputs if pair.left.name == name), None)
-        limits = None if pair is None or name in given else self.ranges.get(pair.right.name)
+        limits = None if pair is None or name in fixed_feeds else self.ranges.get(pair.right.name)
         if limits is None or array.dtype.kind != "f" or not array.size:
             return array
         low, high = float(array.min()), float(array.max())
         unit = (array - low) / (high - low or 1.0)
         return np.asarray(limits[0] + unit * (limits[1] - limits[0]), array.dtype)
 
-    def _whole(self, given: Feeds) -> Feeds:
+    def _whole(self, fixed_feeds: Feeds) -> Feeds:
         """Return what was given, as pixels where the second model reads these; a note says how far off that is."""
-        found = dict(given)
+        whole_feeds = dict(fixed_feeds)
         for pair in self.inputs:
-            array = found.get(pair.left.name)
+            array = whole_feeds.get(pair.left.name)
             if array is None or not pair.reads_pixels or array.dtype.kind != "f":
                 continue
-            found[pair.left.name] = nearest = pair.whole(array).astype(array.dtype)
+            whole_feeds[pair.left.name] = nearest = pair.whole(array).astype(array.dtype)
             off = float(np.abs(nearest - array).max(initial=0))
             if off > 0:
                 name = pair.left.title or pair.left.name
                 self.notes.append(f"{name}: both are fed whole pixels, off by {off:.2g} from what was given")
-        return found
+        return whole_feeds
 
-    def _sizes(self, given: Feeds) -> list[tuple[int, tuple[int, int, int] | None]]:
+    def _sizes(self, fixed_feeds: Feeds) -> list[tuple[int, tuple[int, int, int] | None]]:
         """Return the batches and sizes of dynamic dimensions to try in turn; None stands for the source's own sizes."""
-        free = [v for v in self.left.inputs if v.name not in given and v.shape is not None and None in v.shape]
+        free = [v for v in self.left.inputs if v.name not in fixed_feeds and v.shape is not None and None in v.shape]
         own = any(value.fallback for value in free)
         others: tuple[tuple[int, int, int] | None, ...] = (None,) if own else EXTENTS[1:] if free else ()
         batches = (BATCH, 1) if any(v.shape and v.shape[0] is None for v in free) else (BATCH,)
@@ -379,18 +379,18 @@ class Comparison:
         return tried[:-1] if own and len(batches) > 1 else tried
 
     def _relaxed(
-        self, failed: RunError, given: Feeds, rng: np.random.Generator, signed: bool
+        self, failed: RunError, fixed_feeds: Feeds, rng: np.random.Generator, signed: bool
     ) -> tuple[Feeds, dict[str, Array]] | None:
         """The source's inputs and outputs where both models run without optimizations; None if it fails then, too."""
         self.right.relax()
         self._plain = self.left.runner(), self.right.runner()
         self._seen = self.left.runner(self._ends) if self._ends else self._plain[0]
         try:
-            found = self._fed(given, rng, signed)
+            relaxed_run = self._fed(fixed_feeds, rng, signed)
         except RelayoutError:
             return None
         self.notes.append(f"both were run without optimizations, with which the source does not run: {failed}")
-        return found
+        return relaxed_run
 
     def compare(self, piece: RunValues) -> list[Row]:
         """Return a row for each pair of a piece, judged as a whole: by how far the source is from itself in any run."""
@@ -405,7 +405,8 @@ class Comparison:
                 far[len(rows)] = row
             rows.append(row)
         spreads = [
-            self._spread.of({row.source: made[row.source] for row in far.values()}, feeds) for feeds, made in piece.runs
+            self._spread.of({row.source: values[row.source] for row in far.values()}, feeds)
+            for feeds, values in piece.runs
         ]
         for place, row in far.items():
             if row.difference is not None:
@@ -432,7 +433,7 @@ class Comparison:
         return judged_by_operator(rows, steps, self.left, self.right, dequantized=self.dequantized, far=far)
 
     def _row(self, pair: Pair, left: Array | None, right: Array | None, output: bool) -> Row | None:
-        """The two arrays compared, without regard to any spread; None if an interior value cannot be seen."""
+        """Return the two arrays compared, without regard to any spread; None if an interior value cannot be seen."""
         if left is None or right is None:
             return _row(pair, output, left, Verdict.MISSING) if output else None
         try:
@@ -445,12 +446,12 @@ class Comparison:
                 self.unmatched += 1
                 return None
             return _row(pair, output, left, Verdict.SHAPE if left.shape != right.shape else Verdict.TYPE)
-        kind, found = kind_of(left, pair.left.quantized), difference(left, right)
+        kind, distance = kind_of(left, pair.left.quantized), difference(left, right)
         same = top1_agreement(left, right) if output and kind is not Kind.EXACT else None
         return replace(
-            _row(pair, output, left, judge(found, kind, self.tolerance, None, pair.left.step)),
+            _row(pair, output, left, judge(distance, kind, self.tolerance, None, pair.left.step)),
             kind=kind,
-            difference=found,
+            difference=distance,
             agreement=None if same is None else same[0] / max(1, same[1]),
         )
 

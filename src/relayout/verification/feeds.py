@@ -46,15 +46,15 @@ REMEDY = "write one with numpy.save"  # the advice about a file that is no array
 
 
 def to_give(name: str) -> str:
-    """How an array is given for an input: what a message advises."""
+    """Return the advice of a message: the option that gives an array for an input."""
     return f"give an array for it: --input {name}=FILE.npy"
 
 
-def given_feeds(
+def user_feeds(
     inputs: Mapping[str, Any] | Any,  # by name; of a model with one input its array alone; None: nothing is given
     values: Sequence[ModelValue],  # the inputs
 ) -> dict[str, Array]:
-    """The arrays a caller gave, by the input's own name; from `.npy` files where a path was given.
+    """Return the arrays a caller gave, by the input's own name; from `.npy` files where a path was given.
 
     Raises:
         RelayoutError: no input has that name, or the array is not one for that input.
@@ -65,22 +65,22 @@ def given_feeds(
             names = ", ".join(value.name for value in values)
             raise RelayoutError(f"a sample of several inputs names them: {{name: array}} of {names}")
         inputs = {values[0].name: inputs}
-    found = {}
+    feeds = {}
     for name, source in (inputs or {}).items():
         value = next((v for v in values if name in v.all_names), None)
         if value is None:
             known = [known for value in values for known in reversed(value.all_names)]
             raise RelayoutError(f"no input is called '{name}'{nearest(name, known)}")
         array = _loaded(source) if isinstance(source, str | os.PathLike) else np.asarray(source)
-        found[value.name] = _fitted(array, value, name)
-    return found
+        feeds[value.name] = _fitted(array, value, name)
+    return feeds
 
 
 # Complexity: each kind of element has numbers of its own, one branch each.
 def random_feed(
     value: ModelValue, shape: tuple[int, ...], rng: np.random.Generator, signed: bool, careful: bool = False
 ) -> Array:
-    """A random array for an input, never constant along any axis.
+    """Return a random array for an input, never constant along any axis.
 
     1. Images (rank 4, 1, 3 or 4 channels in the last or second place, at least 8 pixels each way): smooth, since noise
        saturates quantized networks; floats in [-1, 1] if `signed`, else in [0, 1]; 8-bit integers over their range.
@@ -146,7 +146,7 @@ def _distinct_places(places: Places, shape: tuple[int, ...], rng: np.random.Gene
 
 
 def channel_axis(shape: Sequence[int]) -> int | None:
-    """The channels of an image, or None if this is no image: `n h w c -> 3`, `n c h w -> 1`."""
+    """Return the channels of an image, or None if this is no image: `n h w c -> 3`, `n c h w -> 1`."""
     if len(shape) != 4:
         return None
     for axis, spatial in ((3, shape[1:3]), (1, shape[2:4])):
@@ -175,7 +175,7 @@ def dynamic_shape(
     extents: tuple[int, int, int] = EXTENTS[0],
     batch: int = BATCH,  # that of the first
 ) -> tuple[int, ...]:
-    """The value's shape with a size for every dynamic dimension; `sizes` keeps those of named ones.
+    """Return the value's shape with a size for every dynamic dimension; `sizes` keeps those of named ones.
 
     Raises:
         RelayoutError: the model does not say how many dimensions the value has, or it would have too many elements.
@@ -183,18 +183,18 @@ def dynamic_shape(
     if value.shape is None:
         raise RelayoutError(f"the model does not say the shape of '{value.name}'; {to_give(value.name)}")
     other = of_rank(len(value.shape), extents)
-    found = []
+    shape = []
     for axis, extent in enumerate(value.shape):
         symbol = value.symbols[axis] if axis < len(value.symbols) else ""
         size = batch if axis == 0 else other
-        if axis < len(value.implied) and (told := value.implied[axis]) is not None:
-            found.append(told if extent is None else extent)
+        if axis < len(value.implied) and (implied_extent := value.implied[axis]) is not None:
+            shape.append(implied_extent if extent is None else extent)
             continue
-        found.append(extent if extent is not None else sizes.setdefault(symbol, size) if symbol else size)
-    if math.prod(found) > (MOST if None in value.shape else MOST_STATED):
-        listed = " × ".join(map(str, found))
+        shape.append(extent if extent is not None else sizes.setdefault(symbol, size) if symbol else size)
+    if math.prod(shape) > (MOST if None in value.shape else MOST_STATED):
+        listed = " × ".join(map(str, shape))
         raise RelayoutError(f"'{value.name}' would have {listed} elements; {to_give(value.name)}")
-    return tuple(found)
+    return tuple(shape)
 
 
 def of_rank(rank: int, extents: tuple[int, int, int]) -> int:
@@ -205,9 +205,9 @@ def of_rank(rank: int, extents: tuple[int, int, int]) -> int:
 def _stretched(grid: Array, axis: int, size: int) -> Array:
     """Linear interpolation along one axis to `size` points."""
     place = np.linspace(0, grid.shape[axis] - 1, size)
-    left = np.minimum(place.astype(int), grid.shape[axis] - 2)
-    share: Array = (place - left).reshape([-1 if a == axis else 1 for a in range(grid.ndim)])
-    stretched: Array = grid.take(left, axis) * (1 - share) + grid.take(left + 1, axis) * share
+    lower = np.minimum(place.astype(int), grid.shape[axis] - 2)
+    share: Array = (place - lower).reshape([-1 if a == axis else 1 for a in range(grid.ndim)])
+    stretched: Array = grid.take(lower, axis) * (1 - share) + grid.take(lower + 1, axis) * share
     return stretched
 
 
@@ -244,7 +244,7 @@ def _fitted(array: Array, value: ModelValue, name: str) -> Array:
 def random_feeds(
     source: RunnableModel,
     inputs: Sequence[Pair],  # its inputs and their counterparts
-    given: Feeds,  # those that are not random, by name
+    fixed_feeds: Feeds,  # those that are not random, by name
     rng: np.random.Generator,  # where the others come from
     signed: bool,  # whether the others may be negative
     extents: tuple[int, int, int] | None,  # of dynamic dimensions; None: the model's own
@@ -254,7 +254,7 @@ def random_feeds(
     """Return arrays for all inputs of the source; where its counterpart reads pixels, what random ones are there."""
     sizes: dict[str, int] = {}
     alike = {mine: theirs for pair in inputs for mine, theirs in pair.symbols().items()}
-    wanted = [
+    source_inputs = [
         replace(
             value,
             symbols=tuple(alike.get(name, name) for name in value.symbols),
@@ -262,22 +262,22 @@ def random_feeds(
         )
         for value in source.inputs
     ]
-    for value in wanted:
-        if value.name in given:
-            sizes.update(zip(value.symbols, given[value.name].shape, strict=False))
+    for value in source_inputs:
+        if value.name in fixed_feeds:
+            sizes.update(zip(value.symbols, fixed_feeds[value.name].shape, strict=False))
     drawn = (pair for pair in inputs if pair.reads_pixels)  # and the source real numbers
     pixels = {p.left.name: p for p in drawn if p.left.dtype is not None and p.left.dtype.kind == "f"}
-    told = {pair.left.name: pair.source_shape() for pair in inputs}
+    source_shapes = {pair.left.name: pair.source_shape() for pair in inputs}
     feeds: dict[str, Array] = {}
-    for value in wanted:
-        if value.name in given:
-            feeds[value.name] = given[value.name]
+    for value in source_inputs:
+        if value.name in fixed_feeds:
+            feeds[value.name] = fixed_feeds[value.name]
             continue
         if extents is None and value.fallback:
             shape = value.fallback
         else:
             shape = _settled(
-                dynamic_shape(value, sizes, extents or EXTENTS[0], batch), value.shape, told.get(value.name)
+                dynamic_shape(value, sizes, extents or EXTENTS[0], batch), value.shape, source_shapes.get(value.name)
             )
         pair = pixels.get(value.name)
         if pair is None or value.dtype is None:
@@ -289,12 +289,12 @@ def random_feeds(
 
 
 def _settled(
-    shape: tuple[int, ...], own: tuple[int | None, ...] | None, told: tuple[int | None, ...] | None
+    shape: tuple[int, ...], own: tuple[int | None, ...] | None, counterpart_shape: tuple[int | None, ...] | None
 ) -> tuple[int, ...]:
-    """The sizes, where the source leaves them open and its counterpart does not: the counterpart's."""
-    if own is None or told is None or len(told) != len(shape):
+    """Return the sizes, where the source leaves them open and its counterpart does not: the counterpart's."""
+    if own is None or counterpart_shape is None or len(counterpart_shape) != len(shape):
         return shape
     return tuple(
         size if known is not None or fixed is None else fixed
-        for size, known, fixed in zip(shape, own, told, strict=True)
+        for size, known, fixed in zip(shape, own, counterpart_shape, strict=True)
     )

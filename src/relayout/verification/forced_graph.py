@@ -17,21 +17,21 @@ MOVING = {"Clip", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 ROUNDING = {"QuantizeLinear"}
 
 
-def give_values(graph: ir.Graph, given: Sequence[str], shown: Sequence[str]) -> dict[str, ir.Value]:
+def give_values(graph: ir.Graph, entry_names: Sequence[str], shown: Sequence[str]) -> dict[str, ir.Value]:
     """Let the readers of values read new ones instead, and make others the graph's outputs, in place.
 
     Returns:
         Name of a given value -> the value that is read instead; it is no input of the graph yet.
     """
     entries = {}
-    made = {value.name: value for node in graph for value in node.outputs}
+    value_by_name = {value.name: value for node in graph for value in node.outputs}
     graph.outputs.clear()  # what is shown is what the model makes there, also where its readers are given another
-    for name in given:
-        value = made.get(name)
+    for name in entry_names:
+        value = value_by_name.get(name)
         if value is not None and value.uses() and value.type is not None:
             entries[name] = entry = ir.Value(name=f"{name}/given", type=value.type, shape=value.shape)
             convenience.replace_all_uses_with(value, entry)
-    graph.outputs[:] = [made[name] for name in shown if name in made]
+    graph.outputs[:] = [value_by_name[name] for name in shown if name in value_by_name]
     return entries
 
 
@@ -120,7 +120,7 @@ def recall(graph: ir.Graph, name: str) -> ir.Value | None:
 
 
 def _is_open(node: ir.Node) -> bool:
-    """Whether it cannot be undone: more than one extent of its operand is not known, or another operand is computed."""
+    """Tell whether a node cannot be undone: its operand has several unknown extents, or another one is computed."""
     operand = node.inputs[0]
     shape = None if operand is None else operand.shape
     computed = any(one is not None and one.producer() is not None for one in node.inputs[1:])
@@ -134,33 +134,33 @@ class _Before:
         self._graph, self._node = graph, node
 
     def _emit(self, operator: str, operands: Sequence[ir.Value | None], **attributes: Any) -> ir.Value:
-        made = ir.node(operator, operands, attributes)
-        self._graph.insert_before(self._node, made)
-        return made.outputs[0]
+        node = ir.node(operator, operands, attributes)
+        self._graph.insert_before(self._node, node)
+        return node.outputs[0]
 
     def _constant(self, numbers: list[int]) -> ir.Value:
         return self._emit("Constant", [], value=ir.tensor(np.array(numbers, np.int64)))
 
     def of(self, value: ir.Value, path: list[ir.Node]) -> ir.Value:
-        """What the operator yields, of what was made of it."""
+        """Return the recurrent operator's own result, from the value that the nodes of `path` made of it."""
         for node in path:
             value = UNDOING[node.op_type](self, value, node)
         return value
 
     def turned_back(self, value: ir.Value, node: ir.Node) -> ir.Value:
-        """What a Transpose was made of."""
+        """Return the operand of a Transpose, from its result."""
         (shape,) = (operand.shape for operand in node.inputs[:1] if operand is not None)
         perm = list(node.attributes.get_ints("perm", range(len(shape or ()))[::-1]))
         return self._emit("Transpose", [value], perm=[perm.index(axis) for axis in range(len(perm))])
 
     def reshaped(self, value: ir.Value, node: ir.Node) -> ir.Value:
-        """What an operator was made of that keeps the order of elements."""
+        """Return the operand of a node that keeps the order of elements, from its result."""
         (shape,) = (operand.shape for operand in node.inputs[:1] if operand is not None)
         extents = [extent if isinstance(extent, int) else -1 for extent in shape or ()]
         return self._emit("Reshape", [value, self._constant(extents)])
 
     def inverted(self, value: ir.Value, node: ir.Node, inverse: str) -> ir.Value:
-        """What an operator with constants was made of."""
+        """Return the operand of a node with constants, from its result."""
         return self._emit(inverse, [value, *node.inputs[1:]], **_axis(node))
 
     def _shifted(self, results: ir.Value, first: ir.Value, *, reverse: bool) -> ir.Value:
@@ -229,16 +229,16 @@ def _listed(node: ir.Node, value: ir.Value) -> tuple[int, bool] | None:
     """The state of a Scan that a result lists, step by step, and whether from the last on; None if it lists none."""
     if any(any(node.attributes.get_ints(name, [])) for name in ("scan_input_axes", "scan_output_axes")):
         return None
-    made = [_origin(result) for result in node.attributes["body"].as_graph().outputs]
+    origins = [_origin(result) for result in node.attributes["body"].as_graph().outputs]
     states, place = len(node.inputs) - node.attributes["num_scan_inputs"].as_int(), value.index() or 0
-    if place < states or made[place] not in made[:states]:
+    if place < states or origins[place] not in origins[:states]:
         return None
-    ways = node.attributes.get_ints("scan_output_directions", [0] * (len(made) - states))
-    return made.index(made[place]), bool(ways[place - states])
+    ways = node.attributes.get_ints("scan_output_directions", [0] * (len(origins) - states))
+    return origins.index(origins[place]), bool(ways[place - states])
 
 
 def _origin(value: ir.Value) -> ir.Value:
-    """The value behind Identities."""
+    """Return the value behind Identities."""
     while (node := value.producer()) is not None and node.op_type in IDENTITIES and node.inputs[0] is not None:
         value = node.inputs[0]
     return value

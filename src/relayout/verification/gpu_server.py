@@ -40,8 +40,8 @@ def _ask(
     compiled, options = (import_module(f"ai_edge_litert.{name}") for name in ("compiled_model", "options"))
     accelerator = import_module("ai_edge_litert.hardware_accelerator").HardwareAccelerator.GPU
     gpu = options.GpuOptions(enforce_f32=not half)
-    given = dict(np.load(feeds)) if feeds else {}
-    inputs, expected = _on_cpu(np, file, given)
+    arrays_by_name = dict(np.load(feeds)) if feeds else {}
+    inputs, expected = _on_cpu(np, file, arrays_by_name)
     model = compiled.CompiledModel.from_file(
         file, options=options.Options(hardware_accelerators=accelerator, gpu_options=gpu)
     )
@@ -63,13 +63,13 @@ def _ask(
         np.savez(results, **outputs)
 
 
-def _on_cpu(np: Any, file: str, given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _on_cpu(np: Any, file: str, arrays_by_name: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return the inputs of a file in its order, and the outputs of LiteRT's CPU kernels."""
     interpreter = import_module("ai_edge_litert.interpreter").Interpreter(model_path=file, num_threads=1)
     interpreter.allocate_tensors()
     rng, inputs = np.random.default_rng(0), []
     for detail in interpreter.get_input_details():
-        array = given.get(detail["name"])
+        array = arrays_by_name.get(detail["name"])
         if array is None:
             is_real = np.issubdtype(detail["dtype"], np.floating)
             shape = detail["shape"]

@@ -95,7 +95,7 @@ def forced(
         stored = {port.view.root: placed(node, choice, port).form for port in node.ports}
         chosen = [identity(end) for end in sites.sites]
         chosen[position] = choice
-        given, expected = dict(feed), list(original)
+        relaid_feed, expected = dict(feed), list(original)
         for index, end in enumerate(sites.sites):
             if end.kind == "node":
                 continue
@@ -107,13 +107,13 @@ def forced(
             form = placed(end, chosen[index], port).form
             name = root.value.name or ""
             if end.kind == "input":
-                given[name] = relaid(feed[name], root.logical, form, _extents(end, feed[name]))
+                relaid_feed[name] = relaid(feed[name], root.logical, form, _extents(end, feed[name]))
             else:
                 array = sizes[source.graph.output[port.slot].name]
                 expected[port.slot] = relaid(array, port.view.form, form, _extents(end, array))
         order = _described(node, choice)
         result = apply(copy, Chosen(sites, tuple(chosen)))  # type: ignore[arg-type]
-        yield Tried(order, expected, run(ir.to_proto(result), given))
+        yield Tried(order, expected, run(ir.to_proto(result), relaid_feed))
 
 
 def labels(site: Site, most: int) -> list[Label]:
@@ -136,9 +136,9 @@ def labels(site: Site, most: int) -> list[Label]:
 def _as_stored(end: Site, form: Form) -> Label:
     """Find the label of an end of the interface under which its value lies in a form."""
     (port,) = end.ports
-    held = {leaf: factor for factor, leaves in port.factors.items() for leaf in leaves}
-    ones = [factor for factor in range(len(end.factors)) if factor not in held.values()]
-    return Label((*ones, *dict.fromkeys(held[leaf] for dim in form for leaf in dim)))
+    factor_of_leaf = {leaf: factor for factor, leaves in port.factors.items() for leaf in leaves}
+    ones = [factor for factor in range(len(end.factors)) if factor not in factor_of_leaf.values()]
+    return Label((*ones, *dict.fromkeys(factor_of_leaf[leaf] for dim in form for leaf in dim)))
 
 
 def _extents(end: Site, array: Array) -> list[int]:
@@ -162,8 +162,8 @@ def relaid(array: Array, source: Form, stored: Form, extents: Sequence[int]) -> 
     flat_source = [i for dim in source for i in dim]
     flat_stored = [i for dim in stored for i in dim]
     split = array.reshape([extents[i] for i in flat_source])
-    laid = split.transpose([flat_source.index(i) for i in flat_stored])
-    return laid.reshape([math.prod(extents[i] for i in dim) for dim in stored])
+    transposed_pieces = split.transpose([flat_source.index(i) for i in flat_stored])
+    return transposed_pieces.reshape([math.prod(extents[i] for i in dim) for dim in stored])
 
 
 # Axes in pieces.
@@ -177,7 +177,7 @@ def two_factors(extent: int) -> list[int]:
 
 def parted_inputs(model: onnx.ModelProto, feed: Mapping[str, Array]) -> tuple[onnx.ModelProto, dict[str, Array]]:
     """Put a Reshape before every input whose extents divide, so that its axes may lie in pieces."""
-    found, reshapes = dict(feed), []
+    parted_feed, reshapes = dict(feed), []
     for value in model.graph.input:
         array = feed[value.name]
         parts = [part for extent in array.shape for part in two_factors(extent)]
@@ -185,14 +185,14 @@ def parted_inputs(model: onnx.ModelProto, feed: Mapping[str, Array]) -> tuple[on
             continue
         model.graph.value_info.append(value)
         whole, value.name = value.name, f"{value.name}_parts"
-        found[value.name] = found.pop(whole).reshape(parts)
+        parted_feed[value.name] = parted_feed.pop(whole).reshape(parts)
         value.type.tensor_type.shape.CopyFrom(shape_proto(parts))
         model.graph.initializer.append(numpy_helper.from_array(np.array(array.shape, np.int64), f"{whole}_shape"))
         reshapes.append(helper.make_node("Reshape", [value.name, f"{whole}_shape"], [whole]))
     nodes = [*reshapes, *model.graph.node]
     del model.graph.node[:]
     model.graph.node.extend(nodes)
-    return model, found
+    return model, parted_feed
 
 
 def parted_outputs(model: onnx.ModelProto, run: Runner, feed: Mapping[str, Array]) -> onnx.ModelProto:
@@ -271,20 +271,20 @@ def check(
 
     model = read(source)
     complete(model, outputs_of)
-    wanted = _wanted(operators)
-    nodes = [node for node in model.graph if _key(node) in wanted]
+    rule_by_key = _selected_rules(operators)
+    nodes = [node for node in model.graph if _key(node) in rule_by_key]
     if not nodes:
-        names = ", ".join(map(_name, wanted)) or "an operator with a rule that was registered"
+        names = ", ".join(map(_name, rule_by_key)) or "an operator with a rule that was registered"
         raise RelayoutError(f"the model has no node of {names}: there is nothing to hold to a law")
     extents = _Extents(dims or {})
-    found = [_checked(model, node, wanted[_key(node)], extents, run or _with_runtime, most) for node in nodes]
-    broken = [each for each in found if isinstance(each, str)]
+    outcomes = [_checked(model, node, rule_by_key[_key(node)], extents, run or _with_runtime, most) for node in nodes]
+    broken = [each for each in outcomes if isinstance(each, str)]
     if broken:
         raise RelayoutError("; ".join(broken))
-    return tuple(each for each in found if isinstance(each, Kept))
+    return tuple(each for each in outcomes if isinstance(each, Kept))
 
 
-def _wanted(operators: Sequence[str]) -> dict[tuple[str, str], Rule]:
+def _selected_rules(operators: Sequence[str]) -> dict[tuple[str, str], Rule]:
     """Find the rules that are asked for."""
     if not operators:
         return {key: rule for key, rule in registry().items() if rule.place}
@@ -306,8 +306,8 @@ def _name(key: tuple[str, str]) -> str:
 class _Extents:
     """The extents of dynamic dimensions: those that are given, and small ones that all differ."""
 
-    def __init__(self, given: Mapping[str, int]) -> None:
-        self.known: dict[str, int | str] = dict(given)
+    def __init__(self, dims: Mapping[str, int]) -> None:
+        self.known: dict[str, int | str] = dict(dims)
         self.unnamed = count(2)
 
     def of(self, value: ir.Value) -> list[int] | None:
@@ -323,17 +323,17 @@ class _Extents:
         for name in sorted(extent.names):
             if name not in self.known:
                 self.known[name] = 2 * next(self.unnamed)
-        found = extent.fixed(self.known)
-        return found.number if found.is_static else next(self.unnamed)
+        known_extent = extent.fixed(self.known)
+        return known_extent.number if known_extent.is_static else next(self.unnamed)
 
 
 def _checked(model: ir.Model, node: ir.Node, rule: Rule, extents: _Extents, run: Runner, most: int) -> Kept | str:
     """Run a node in other orders: that its rule keeps its law, or how it breaks it."""
     name, operator = label(node), _name(_key(node))
-    made = _alone(model, node, extents)
-    if isinstance(made, str):
-        return Kept(name, operator, 0, made)
-    single, feed = made
+    model_and_feed = _alone(model, node, extents)
+    if isinstance(model_and_feed, str):
+        return Kept(name, operator, 0, model_and_feed)
+    single, feed = model_and_feed
     try:
         results = run(single, feed)
     except RelayoutError:
@@ -354,10 +354,10 @@ def _checked(model: ir.Model, node: ir.Node, rule: Rule, extents: _Extents, run:
     ]:
         copy = onnx.ModelProto()
         copy.CopyFrom(single)
-        prepared, given = parted_inputs(copy, feed) if cut else (copy, feed)
+        prepared, prepared_feed = parted_inputs(copy, feed) if cut else (copy, feed)
         said = ""
         try:
-            for each in forced(prepared, given, run, most, cut=cut):
+            for each in forced(prepared, prepared_feed, run, most, cut=cut):
                 if fault := _fault(each):
                     said = f"with {each.order} {fault}"
                     break
@@ -392,9 +392,9 @@ def _alone(model: ir.Model, node: ir.Node, extents: _Extents) -> tuple[onnx.Mode
     outputs = [helper.make_empty_tensor_value_info(name) for name in proto.output if name]
     graph = helper.make_graph([proto], "one", inputs, outputs, constants)
     imports = [helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
-    found = helper.make_model(graph, opset_imports=imports, ir_version=max(model.ir_version or 8, 8))
-    found.functions.extend(map(ir.serde.serialize_function, model.functions.values()))
-    return found, feed
+    single = helper.make_model(graph, opset_imports=imports, ir_version=max(model.ir_version or 8, 8))
+    single.functions.extend(map(ir.serde.serialize_function, model.functions.values()))
+    return single, feed
 
 
 def _random(rng: np.random.Generator, shape: Sequence[int], kind: ir.DataType) -> Array:

@@ -42,24 +42,24 @@ class Cut(NamedTuple):
 
     model: Model  # the part
     tensors: Mapping[int, int]  # tensor of the file -> the part's that holds what is made, or what the file is fed
-    given: Mapping[int, int]  # tensor of the file that is given -> the part's input
+    entries: Mapping[int, int]  # tensor of the file that is given -> the part's input
 
 
 def cut(
     model: Model,  # the file
     shown: Sequence[int],  # the tensors that it makes
-    given: Collection[int],  # tensors that operators read from inputs; those that none of them reads are left out
+    entry_indices: Collection[int],  # tensors that operators read from inputs; those that none reads are left out
 ) -> Cut:
     """Return the part of a file's first subgraph that makes some tensors of those that are given, and of its inputs."""
     whole = model.subgraphs[0]
-    operators = _needed(whole, shown, given)
-    made = _indices(operator.outputs for operator in operators)
+    operators = _needed(whole, shown, entry_indices)
+    computed_indices = _indices(operator.outputs for operator in operators)
     read = _indices(operator.inputs for operator in operators)
     inner = _indices(operator.intermediates for operator in operators)
-    fed = [index for index in read if index in given and index not in whole.inputs]
+    fed = [index for index in read if index in entry_indices and index not in whole.inputs]
     ends = [index for index in whole.inputs if index in read or index in shown]
-    used = dict.fromkeys((*ends, *read, *_scales(whole, read), *made, *inner, *shown))
-    tensors = _places(index for index in used if index in made or index not in fed)
+    used = dict.fromkeys((*ends, *read, *_scales(whole, read), *computed_indices, *inner, *shown))
+    tensors = _places(index for index in used if index in computed_indices or index not in fed)
     entries = _places(fed, len(tensors))
     listed = [_moved(whole.tensors[index], place, "", tensors) for index, place in tensors.items()]
     listed += [_moved(whole.tensors[index], place, "/given", tensors) for index, place in entries.items()]
@@ -88,17 +88,17 @@ def _places(indices: Iterable[int], start: int = 0) -> dict[int, int]:
     return {index: place for place, index in enumerate(indices, start)}
 
 
-def _needed(graph: Subgraph, shown: Sequence[int], given: Collection[int]) -> list[Operator]:
+def _needed(graph: Subgraph, shown: Sequence[int], entry_indices: Collection[int]) -> list[Operator]:
     """Return the operators that make what is shown of what is given, in the file's order."""
     producers = {index: place for place, operator in enumerate(graph.operators) for index in operator.outputs}
-    found: set[int] = set()
+    needed_places: set[int] = set()
     ahead = list(shown)
     while ahead:
         place = producers.get(ahead.pop())
-        if place is not None and place not in found:
-            found.add(place)
-            ahead += [index for index in graph.operators[place].inputs if index >= 0 and index not in given]
-    return [graph.operators[place] for place in sorted(found)]
+        if place is not None and place not in needed_places:
+            needed_places.add(place)
+            ahead += [index for index in graph.operators[place].inputs if index >= 0 and index not in entry_indices]
+    return [graph.operators[place] for place in sorted(needed_places)]
 
 
 def _moved(tensor: Tensor, place: int, suffix: str, tensors: Mapping[int, int]) -> Tensor:
@@ -160,7 +160,7 @@ class LiteRTSide(litert_runtime.LiteRTFile):
             tensor = str(self._details[self.indices[value.name]]["name"])
             if tensor in self.provenance.initial and value.dtype is not None and value.fallback is not None:
                 text, names = self.provenance.initial[tensor], value.all_names
-                array = initial_state(text, value.dtype, value.fallback, value.held, names)
+                array = initial_state(text, value.dtype, value.fallback, value.source_values, names)
                 if array is not None:
                     yield value.name, array
 
@@ -172,21 +172,21 @@ class LiteRTSide(litert_runtime.LiteRTFile):
         each batch is a row, too.
         """
         names = {index: name for name, index in self.indices.items()}
-        found: dict[str, dict[int | BatchBlocks, None]] = {}
+        rows_by_name: dict[str, dict[int | BatchBlocks, None]] = {}
         for operator in filter(self._is_hybrid, self._operators):
             again = operator["outputs"] if operator["op_name"].endswith(("LSTM", "RNN")) else ()
             for index in map(int, (*operator["inputs"], *again)):
                 shape = self._details[index]["shape"] if index in self._details else ()
                 rows: dict[int | BatchBlocks, None] = dict.fromkeys(filter(None, [self._row(operator, shape)]))
                 while index in names and rows and self._details[index]["dtype"] is np.float32:
-                    found.setdefault(names[index], {}).update(rows)
-                    _, maker = self._producers.get(index, (-1, {"op_name": ""}))
-                    if maker["op_name"] == TO_BATCHES and (blocks := self._blocks(maker)) is not None:
+                    rows_by_name.setdefault(names[index], {}).update(rows)
+                    _, producer = self._producers.get(index, (-1, {"op_name": ""}))
+                    if producer["op_name"] == TO_BATCHES and (blocks := self._blocks(producer)) is not None:
                         rows[blocks] = None
-                    elif maker["op_name"] not in PASSING:
+                    elif producer["op_name"] not in PASSING:
                         break
-                    index = int(maker["inputs"][0])
-        return {name: tuple(lengths) for name, lengths in found.items()}
+                    index = int(producer["inputs"][0])
+        return {name: tuple(lengths) for name, lengths in rows_by_name.items()}
 
     def _blocks(self, operator: Mapping[str, Any]) -> BatchBlocks | None:
         """Return the blocks of a SPACE_TO_BATCH_ND; None where they are computed."""
@@ -218,7 +218,7 @@ class LiteRTSide(litert_runtime.LiteRTFile):
 
     @cached_property
     def rounding(self) -> float:
-        """What the narrowest floats that it computes are rounded by; float16 of stored weights does not count."""
+        """The rounding of the narrowest floats that it computes; float16 of stored weights does not count."""
         computed = (np.dtype(self._details[t]["dtype"]).name for t in self._producers if t in self._details)
         return max((SPACING.get(name, 0.0) for name in computed), default=0.0)
 
@@ -234,14 +234,14 @@ class LiteRTSide(litert_runtime.LiteRTFile):
         )
         names: dict[str, list[str]] = {}
         for operator in self._operators:
-            made = [self._details[int(t)] for t in operator["outputs"] if int(t) in self._details]
-            gives_floats = operator["op_name"] != "DEQUANTIZE" and any(d["dtype"] is np.float32 for d in made)
+            outputs = [self._details[int(t)] for t in operator["outputs"] if int(t) in self._details]
+            gives_floats = operator["op_name"] != "DEQUANTIZE" and any(d["dtype"] is np.float32 for d in outputs)
             if gives_floats and (has_activations or self._float_weights(operator) >= MANY_WEIGHTS):
-                names.setdefault(operator["op_name"], []).append(str(made[0]["name"]))
+                names.setdefault(operator["op_name"], []).append(str(outputs[0]["name"]))
         return {operator: tuple(each) for operator, each in names.items()}
 
     def _float_weights(self, operator: dict[str, Any]) -> int:
-        """How many elements the largest constant of floats has that an operator reads."""
+        """Return how many elements the largest float constant that an operator reads has."""
         constants = {int(t) for t in operator["inputs"] if int(t) in self._details} - {*self._producers, *self._inputs}
         floats = [self._details[t]["shape"] for t in constants if self._details[t]["dtype"] is np.float32]
         return max((math.prod(map(int, shape)) for shape in floats), default=0)
@@ -249,20 +249,20 @@ class LiteRTSide(litert_runtime.LiteRTFile):
     @cached_property
     def ranges(self) -> dict[str, tuple[float, float, float]]:
         """The numbers that the integers of an input stand for, or those of the QUANTIZE that reads it."""
-        found: dict[str, tuple[float, float, float]] = {}
+        limits_by_name: dict[str, tuple[float, float, float]] = {}
         reading = {int(o["inputs"][0]): int(o["outputs"][0]) for o in self._operators if o["op_name"] == "QUANTIZE"}
         for value in self.inputs:
             index = self.indices[value.name]
             details = self._details[reading.get(index, index)]
             limits = litert_runtime.limits_of(details)
             if limits is not None:
-                found[value.name] = (*limits, float(details["quantization"][0]))
-        return found
+                limits_by_name[value.name] = (*limits, float(details["quantization"][0]))
+        return limits_by_name
 
     @property
     def requantized(self) -> float:
-        """How many steps of its result one step of the operand has at most, where integers get another scale; 0 where
-        none do. Integers that are fed have one at most: they are rounded once.
+        """The most steps of a result in one step of its operand, where integers get another scale; 0 if none do.
+        Integers that are fed have one at most: they are rounded once.
         """
         ratios = [0.0]
         for operator in (each for each in self._operators if each["op_name"] == "QUANTIZE"):
@@ -275,17 +275,23 @@ class LiteRTSide(litert_runtime.LiteRTFile):
 
     @property
     def remembers(self) -> bool:
-        """Whether it has resources: what a run leaves in them is not reset, as variable tensors are."""
+        """True if it has resources: their content is not reset between runs, as variable tensors are."""
         return any(operator["op_name"] == "VAR_HANDLE" for operator in self._operators)
 
     def _row(self, operator: dict[str, Any], shape: Sequence[int]) -> int:
-        """How many elements are multiplied by one row of weights; 0 where the operand is none of that."""
+        """Return how many elements are multiplied by one row of weights; 0 if the operand is not multiplied so."""
         if operator["op_name"] == "FULLY_CONNECTED":
             return int(self._details[int(operator["inputs"][1])]["shape"][-1])
         return int(shape[-1]) if len(shape) > 1 else 0
 
     def forced(
-        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
+        self,
+        shown: Sequence[str],
+        entry_names: Sequence[str],
+        nudge: float = 0,
+        *,
+        terms: bool = False,
+        own: bool = False,
     ) -> "ForcedLiteRT | None":
         """A file of the operators that make some tensors of others; None for what only a graph can be changed to give.
 
@@ -293,24 +299,24 @@ class LiteRTSide(litert_runtime.LiteRTFile):
         """
         if nudge or terms or own:
             return None
-        return self._part(shown, given)
+        return self._part(shown, entry_names)
 
-    def _part(self, shown: Sequence[str], given: Sequence[str], *, reference: bool = False) -> "ForcedLiteRT":
-        """A file of the operators that make some tensors of others, and of the inputs."""
-        part = cut(self.model, [self.indices[name] for name in shown], {self.indices[name] for name in given})
-        return ForcedLiteRT(self, to_bytes(part.model), part, given, reference=reference)
+    def _part(self, shown: Sequence[str], entry_names: Sequence[str], *, reference: bool = False) -> "ForcedLiteRT":
+        """Return a file of the operators that make some tensors of others, and of the inputs."""
+        part = cut(self.model, [self.indices[name] for name in shown], {self.indices[name] for name in entry_names})
+        return ForcedLiteRT(self, to_bytes(part.model), part, entry_names, reference=reference)
 
     def before(self, name: str) -> set[str]:
-        """The names of all values that a value is made of, itself among them."""
-        found: set[int] = set()
+        """Return the names of all values that a value is made of, itself among them."""
+        ancestors: set[int] = set()
         ahead = [self.indices[name]]
         while ahead:
             index = ahead.pop()
-            if index not in found:
-                found.add(index)
+            if index not in ancestors:
+                ancestors.add(index)
                 _, operator = self._producers.get(index, (-1, {"inputs": ()}))
                 ahead += [int(tensor) for tensor in operator["inputs"] if tensor >= 0]
-        return {name for name, index in self.indices.items() if index in found}
+        return {name for name, index in self.indices.items() if index in ancestors}
 
     def learn(self, feeds: Feeds) -> None:
         """Let an interpreter prepare what is fed, and tell all shapes."""
@@ -333,7 +339,7 @@ class LiteRTSide(litert_runtime.LiteRTFile):
         reference: bool = False,
         moved: Mapping[str, int] | None = None,
     ) -> Runner:
-        """An interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one.
+        """Return an interpreter; with `interiors`, one that keeps every tensor, and delegates operators one by one.
 
         Where all tensors take too much memory, the part of the model runs that makes what is asked for.
         """
@@ -347,18 +353,18 @@ class LiteRTSide(litert_runtime.LiteRTFile):
         )
 
     def _signature_names(self, interpreter: Any) -> dict[int, tuple[str, ...]]:
-        """The names that signatures have for tensors of the first subgraph, which is the one that is run."""
-        found: dict[int, tuple[str, ...]] = {}
+        """Return the names that signatures have for tensors of the first subgraph, which is the one that is run."""
+        names_by_index: dict[int, tuple[str, ...]] = {}
         for key, signature in interpreter._get_full_signature_list().items():
             if interpreter._interpreter.GetSubgraphIndexFromSignature(key):
                 continue
             for kind in ("inputs", "outputs"):
                 for name, index in signature[kind].items():
-                    found[int(index)] = (*found.get(int(index), ()), str(name))
-        return found
+                    names_by_index[int(index)] = (*names_by_index.get(int(index), ()), str(name))
+        return names_by_index
 
     def _folded(self) -> set[int]:
-        """What is made of constants alone, such as dequantized weights: delegates fold it and never write it."""
+        """Return the tensors that constants alone make, as dequantized weights: delegates fold and never write them."""
         known = set(self._details) - {*self._producers, *self._inputs}
         for operator in self._operators:
             if all(int(t) in known for t in operator["inputs"] if t >= 0):
@@ -375,7 +381,7 @@ class LiteRTSide(litert_runtime.LiteRTFile):
             name=self._called(index),
             dtype=np.dtype(np.object_) if dtype.kind == "S" else dtype,  # texts
             aliases=(*self._aliases.get(index, ()), *holding.names),
-            held=holding.holds,
+            source_values=holding.holds,
             operator=operator["op_name"],
             node=str(operator["index"]) if operator["op_name"] else "",
             order=order,
@@ -393,12 +399,12 @@ class LiteRTSide(litert_runtime.LiteRTFile):
         return value
 
     def _called(self, index: int) -> str:
-        """A name that no other tensor has."""
+        """Return a name that no other tensor has."""
         name = str(self._details[index]["name"])
         return name if self._counts[name] == 1 and name != "" else f"{name}#{index}"
 
     def _title(self, index: int) -> str:
-        """The signature's name for a tensor, if no other tensor has it, nor as its own."""
+        """Return the signature's name for a tensor, if no other tensor has it, nor as its own."""
         own = (name for name in self._aliases.get(index, ()) if self._titles[name] == 1 and not self._counts[name])
         return next(own, "")
 
@@ -449,14 +455,16 @@ class ForcedLiteRT:
         whole: LiteRTSide,  # the model
         content: bytes,  # the part as a file
         cut: Cut,  # which of its tensors are which of the model's
-        given: Sequence[str],  # tensors of the model that may be given
+        entry_names: Sequence[str],  # tensors of the model that may be given
         *,
         reference: bool = False,  # whether it runs with reference kernels
     ) -> None:
         self.content, self.side = content, LiteRTSide(content)
         names = {index: name for name, index in self.side.indices.items()}
         self.shown = {name: names[cut.tensors[index]] for name, index in whole.indices.items() if index in cut.tensors}
-        self.given = {name: names[cut.given[index]] for name in given if (index := whole.indices[name]) in cut.given}
+        self.entries = {
+            name: names[cut.entries[index]] for name in entry_names if (index := whole.indices[name]) in cut.entries
+        }
         self._inputs = {value.name for value in self.side.inputs}
         self._own = {name: inner for name, inner in self.shown.items() if inner in self._inputs}
         self._runner = self.side.runner(reference=reference)
@@ -466,15 +474,15 @@ class ForcedLiteRT:
     @property
     def sources(self) -> dict[str, str]:
         """The part's inputs, in its order -> what they are in the model."""
-        named = {inner: name for name, inner in (*self._own.items(), *self.given.items())}
+        named = {inner: name for name, inner in (*self._own.items(), *self.entries.items())}
         return {value.name: named[value.name] for value in self.side.inputs}
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The values of these names."""
+        """Return the values of these names."""
         entries = {self._own.get(name, name): array for name, array in feeds.items()}
         fed = {name: array for name, array in entries.items() if name in self._inputs}
-        found = self._runner.run(fed, [self.shown[name] for name in names])
-        return {name: found[self.shown[name]] for name in names if self.shown[name] in found}
+        arrays = self._runner.run(fed, [self.shown[name] for name in names])
+        return {name: arrays[self.shown[name]] for name in names if self.shown[name] in arrays}
 
 
 def _provenance(file: litert_runtime.LiteRTFile) -> Provenance:

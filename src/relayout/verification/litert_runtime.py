@@ -16,7 +16,7 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.provenance import Provenance
 from relayout.verification.feeds import EXTENTS, of_rank
-from relayout.verification.runtimes import FailedError, Held, asked, survives
+from relayout.verification.runtimes import ChildModel, FailedError, asked, survives
 from relayout.verification.side import (
     Array,
     DeclaredPart,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def limits_of(details: dict[str, Any]) -> tuple[float, float] | None:
-    """The least and the greatest real number that a tensor's integers stand for; None without one scale."""
+    """Return the least and the greatest real number that a tensor's integers stand for; None without one scale."""
     dtype, (scale, zero) = np.dtype(details["dtype"]), details["quantization"]
     if dtype.kind not in "iu" or not scale:
         return None
@@ -50,15 +50,15 @@ def scales_of(details: dict[str, Any]) -> tuple[float, ...]:
 
 def value_arguments(details: dict[str, Any]) -> dict[str, Any]:
     """Return the shape, the scale and the zero point of a tensor as arguments of `ModelValue`."""
-    found, static = details["quantization_parameters"], tuple(map(int, details["shape"]))
+    parameters, static = details["quantization_parameters"], tuple(map(int, details["shape"]))
     stated = tuple(map(int, details["shape_signature"])) or static
     return {
         "shape": tuple(None if extent < 0 else extent for extent in stated),
         "fallback": static,
         "quantized": is_quantized(details),
         "scale": scales_of(details),
-        "zero": tuple(found["zero_points"].tolist()),
-        "axis": int(found["quantized_dimension"]),
+        "zero": tuple(parameters["zero_points"].tolist()),
+        "axis": int(parameters["quantized_dimension"]),
     }
 
 
@@ -92,8 +92,8 @@ class Interpreter:
     """
 
     def __init__(self, package: str, source: str | bytes, kernels: str, preserve: bool) -> None:
-        self._held = Held("interpreter", package, kernels, _options(source, preserve))
-        _answered(self._held.open)
+        self._child_model = ChildModel("interpreter", package, kernels, _options(source, preserve))
+        _answered(self._child_model.open)
 
     def __getattr__(self, name: str) -> "_Member":
         if name.startswith("__"):
@@ -101,7 +101,7 @@ class Interpreter:
         return _Member(self, (name,))
 
     def get_signature_runner(self, key: str) -> "_Member":
-        """A function for a signature, and its members.
+        """Return a function for a signature, and its members.
 
         Raises:
             ValueError: there is none of that key.
@@ -111,8 +111,8 @@ class Interpreter:
         return runner
 
     def ask(self, *question: Any) -> Any:
-        """The answer of the child process to a question about the model."""
-        return _answered(partial(self._held.ask, *question))
+        """Return the answer of the child process to a question about the model."""
+        return _answered(partial(self._child_model.ask, *question))
 
 
 class _Member:
@@ -124,9 +124,9 @@ class _Member:
     def __getattr__(self, name: str) -> "_Member":
         return _Member(self._interpreter, (*self._path, name))
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
         """Return what the method gives."""
-        return self._interpreter.ask("call", self._path, given, named)
+        return self._interpreter.ask("call", self._path, arguments, named)
 
 
 def _options(source: str | bytes, preserve: bool) -> dict[str, Any]:
@@ -166,7 +166,7 @@ class LiteRTFile(RunnableModel):
         self._extents: tuple[int, int, int] | None = None
         self._awaits_feeds = False
         self._tried = {REFERENCE}  # `lives` tries those, with feeds
-        self.content: Any = source if isinstance(source, bytes) else _given(Path(str(source)))
+        self.content: Any = source if isinstance(source, bytes) else _path_or_bytes(Path(str(source)))
         self.loaded = self.content if isinstance(self.content, bytes) else os.path.abspath(self.content)
         self._package = TENSORFLOW if _is_left_to_flex(self) else LITERT
         self.notes: list[str] = []
@@ -207,24 +207,24 @@ class LiteRTFile(RunnableModel):
         return survives("attempt", self._package, kernels, _options(self.content, preserve), fed)
 
     def interpreter(self, kernels: str, preserve: bool = False) -> Any:
-        """The model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor.
+        """Return the model, ready to be fed, with the kernels of this name; `preserve` keeps every tensor.
 
         Where the default delegate does not take the model, the default is LiteRT without it.
         """
         try:
-            return self._made(kernels, preserve)
+            return self._new_interpreter(kernels, preserve)
         except ReadError as error:
             if kernels != DEFAULT:
                 raise
             try:
-                made = self._made(OPTIMIZED, preserve)
+                interpreter = self._new_interpreter(OPTIMIZED, preserve)
             except ReadError:
                 raise error from None
             if WITHOUT_DELEGATE not in self.notes:
                 self.notes.append(WITHOUT_DELEGATE)
-            return made
+            return interpreter
 
-    def _made(self, kernels: str, preserve: bool) -> Any:
+    def _new_interpreter(self, kernels: str, preserve: bool) -> Any:
         package = self._package
         if not _is_installed(package):
             raise MissingRuntimeError(NEEDED[package])
@@ -259,8 +259,8 @@ class LiteRTFile(RunnableModel):
         known = [d for d in interpreter.get_tensor_details() if is_quantized(d)]
         bytes_ = (d for d in known if np.dtype(d["dtype"]).itemsize == 1)
         scales = [scale for d in bytes_ for scale in scales_of(d)]
-        apart = max(scales, default=0) > FARTHEST * min(scales, default=0)
-        if (apart or any(d["dtype"] is np.int16 for d in known)) and self._survives(kernels, False) is None:
+        has_far_scales = max(scales, default=0) > FARTHEST * min(scales, default=0)
+        if (has_far_scales or any(d["dtype"] is np.int16 for d in known)) and self._survives(kernels, False) is None:
             raise RelayoutError(f"LiteRT aborts on '{self.label}': there is nothing to verify against")
 
     def sized(self) -> Any:
@@ -286,8 +286,8 @@ class LiteRTFile(RunnableModel):
         raise errors[0]
 
 
-def _given(path: Path) -> str | bytes:
-    """How the interpreter gets a model: by its path, or as bytes where it lies in a bundle, or its path is no text."""
+def _path_or_bytes(path: Path) -> str | bytes:
+    """Return the model's path for the interpreter, or its bytes if it lies in a bundle or its path is no text."""
     file = open_model(path)
     if is_spelt(path) and path.is_file() and open_stored(path).read(0, 8)[4:] == TFL3:
         return str(path)
@@ -334,7 +334,7 @@ class LiteRTRunner:
         self._ran = self._failed = False  # a delegate that cannot be prepared once cannot be prepared again
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The tensors of these names that the interpreter kept."""
+        """Return the tensors of these names that the interpreter kept."""
         if feeds is not self._fed:
             self._fed = None
             if self._ran and (self._model.remembers or self._failed):
@@ -342,16 +342,16 @@ class LiteRTRunner:
             self._ran = self._failed = True
             self._invoke(feeds)
             self._fed, self._failed = feeds, False
-        found = {}
+        arrays = {}
         for name in names:
             index = self._model.indices[name]
             try:
-                found[name] = _texts(np.asarray(self._interpreter.get_tensor(index)))
+                arrays[name] = _texts(np.asarray(self._interpreter.get_tensor(index)))
             except ValueError:  # fused away, inside a branch that was not taken, or without elements
                 details = self._interpreter._get_tensor_details(index, 0)
                 if 0 in details["shape"]:
-                    found[name] = np.zeros(details["shape"], details["dtype"])
-        return found
+                    arrays[name] = np.zeros(details["shape"], details["dtype"])
+        return arrays
 
     def _invoke(self, feeds: Feeds) -> None:
         interpreter = self._interpreter
@@ -381,7 +381,7 @@ class ReferenceRunner:
         self._runners: dict[str, LiteRTRunner] = {}
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The tensors of these names that the interpreter kept."""
+        """Return the tensors of these names that the interpreter kept."""
         if feeds is not self._fed:
             fed = {self._model.indices[name]: array for name, array in feeds.items()}
             self._kernels = REFERENCE if self._model.lives(fed, REFERENCE, self._preserve) else OPTIMIZED

@@ -23,8 +23,8 @@ def match_interface(
     Returns:
         pairs in the order of `lefts`, and what has no counterpart on either side.
     """
-    found: dict[int, Pair] = {}
-    taken: set[int] = set()
+    pair_by_place: dict[int, Pair] = {}
+    paired_rights: set[int] = set()
     alike: list[Callable[[int, int], bool]] = [
         lambda i, j: _called(lefts[i]) == _called(rights[j]),
         lambda i, j: not set(lefts[i].all_names).isdisjoint(rights[j].source_names),
@@ -34,12 +34,16 @@ def match_interface(
         alike.append(lambda i, j: i == j)
     for same in alike:
         for i, left in enumerate(lefts):
-            j = next((j for j in range(len(rights)) if j not in taken and same(i, j)), None)
-            if i not in found and j is not None:
-                found[i] = Pair(left, rights[j], *_layouts(left, rights[j]))
-                taken.add(j)
-    lost = [left for i, left in enumerate(lefts) if i not in found]
-    return [found[i] for i in sorted(found)], lost, [right for j, right in enumerate(rights) if j not in taken]
+            j = next((j for j in range(len(rights)) if j not in paired_rights and same(i, j)), None)
+            if i not in pair_by_place and j is not None:
+                pair_by_place[i] = Pair(left, rights[j], *_layouts(left, rights[j]))
+                paired_rights.add(j)
+    lost = [left for i, left in enumerate(lefts) if i not in pair_by_place]
+    return (
+        [pair_by_place[i] for i in sorted(pair_by_place)],
+        lost,
+        [right for j, right in enumerate(rights) if j not in paired_rights],
+    )
 
 
 def match_ends(
@@ -49,12 +53,12 @@ def match_ends(
     any_extents: bool = False,  # whether extents may differ, since the part has another batch
 ) -> list[Pair]:
     """Values of the left model that a part of it begins or ends with: one pair for each of those."""
-    found: dict[int, Pair] = {}
+    pair_of_right: dict[int, Pair] = {}
     for pair in sorted(
         match_interiors(lefts, rights, any_extents=any_extents), key=lambda pair: pair.declared
     ):  # by its own name first
-        found.setdefault(id(pair.right), pair)
-    return [found[id(right)] for right in rights if id(right) in found]
+        pair_of_right.setdefault(id(pair.right), pair)
+    return [pair_of_right[id(right)] for right in rights if id(right) in pair_of_right]
 
 
 def match_interiors(
@@ -63,32 +67,32 @@ def match_interiors(
     """Values that both models have: by name where the layout is the source's, else by what is declared."""
     same = {_called(right): right for right in reversed(rights) if right.names}
     direct: dict[str, ModelValue] = {}
-    held: dict[str, tuple[ModelValue, Holds]] = {}
+    holders: dict[str, tuple[ModelValue, Holds]] = {}
     re_laid: dict[str, tuple[ModelValue, Holds]] = {}  # a name in the source's file, of a value in another layout
     for right in rights:  # what a value was called in the source goes before what it is called
         for name in right.aliases if right.names else ():
             direct.setdefault(name, right)
-            if len(right.held) == 1:
-                re_laid.setdefault(name, (right, right.held[0]))
+            if len(right.source_values) == 1:
+                re_laid.setdefault(name, (right, right.source_values[0]))
     for right in rights:
         for name in right.names:
             direct.setdefault(name, right)
-        for item in reversed(right.held):
-            held.setdefault(item.name, (right, item))
+        for item in reversed(right.source_values):
+            holders.setdefault(item.name, (right, item))
 
     def candidates(left: ModelValue, name: str, mine: Holds | None) -> Iterator[Pair]:
         if mine is None and _called(left) in same:
             yield Pair(left, same[_called(left)])
         elif name in direct:
             yield Pair(left, direct[name], mine)
-        elif name in held:
-            yield Pair(left, held[name][0], mine, held[name][1])
+        elif name in holders:
+            yield Pair(left, holders[name][0], mine, holders[name][1])
         if name in re_laid:
             yield Pair(left, re_laid[name][0], mine, re_laid[name][1])
 
     chosen: list[Pair | None] = []
     for left in lefts:
-        named = [*((name, None) for name in left.names), *((item.name, item) for item in left.held)]
+        named = [*((name, None) for name in left.names), *((item.name, item) for item in left.source_values)]
         pairs = (pair for each in named for pair in candidates(left, *each))
         chosen.append(next((pair for pair in pairs if _plausible(pair, any_extents=any_extents)), None))
     return [pair for pair in chosen if pair is not None]
@@ -98,16 +102,16 @@ def holding(lefts: Sequence[ModelValue], rights: Sequence[ModelValue]) -> list[P
     """Every value of the right model that holds one of the left, with that: a copy in another order of axes, too."""
     holders: dict[str, list[tuple[ModelValue, Holds | None]]] = {}
     for right in rights:
-        for name, item in [(name, None) for name in right.names] + [(item.name, item) for item in right.held]:
+        for name, item in [(name, None) for name in right.names] + [(item.name, item) for item in right.source_values]:
             holders.setdefault(name, []).append((right, item))
-    found: dict[tuple[str, str], Pair] = {}
+    pair_by_names: dict[tuple[str, str], Pair] = {}
     for left in lefts:
-        for name, mine in [(n, None) for n in left.names] + [(item.name, item) for item in left.held]:
+        for name, mine in [(n, None) for n in left.names] + [(item.name, item) for item in left.source_values]:
             for right, item in holders.get(name, ()):
                 pair = Pair(left, right, mine, item)
                 if _plausible(pair):
-                    found.setdefault((left.name, right.name), pair)
-    return list(found.values())
+                    pair_by_names.setdefault((left.name, right.name), pair)
+    return list(pair_by_names.values())
 
 
 def stands_for_integers(pair: Pair) -> bool:
@@ -117,7 +121,7 @@ def stands_for_integers(pair: Pair) -> bool:
 
 
 def batches(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
-    """The pairs in parts whose values fit in `AT_ONCE` bytes."""
+    """Yield the pairs in parts whose values fit in `AT_ONCE` bytes."""
     part: list[Pair] = []
     size = 0
     for pair in pairs:
@@ -140,43 +144,46 @@ def _share_name(left: ModelValue, right: ModelValue) -> bool:
 
 
 def _layouts(left: ModelValue, right: ModelValue) -> tuple[Holds | None, Holds | None]:
-    """The layouts of an input or output on both sides: those under which both have the same shape.
+    """Return the layouts of an input or output on both sides: those under which both have the same shape.
 
     What a model declares speaks of the models that it was made of, and these may have a name in common: then of the
     first of them. Of what shapes allow, the first: both were made of a third; one of them of the other, which was made
     of none; the right one of the left one, or the left one of the right one; neither.
     """
-    found = _declared_layouts(left, right)
-    if not found and not _share_name(left, right):  # counterparts by place
-        by_place = [next(iter(held.values())) if len(held) == 1 else None for held in map(_by_name, (left, right))]
+    candidates = _declared_layouts(left, right)
+    if not candidates and not _share_name(left, right):  # counterparts by place
+        by_place = [
+            next(iter(layouts.values())) if len(layouts) == 1 else None for layouts in map(_by_name, (left, right))
+        ]
         return by_place[0], by_place[1]
-    return min([*found, (None, None)], key=lambda held: _apart(left, right, *held))
+    return min([*candidates, (None, None)], key=lambda layouts: _distance(left, right, *layouts))
 
 
 def _declared_layouts(left: ModelValue, right: ModelValue) -> list[tuple[Holds | None, Holds | None]]:
     mine, theirs = _by_name(left), _by_name(right)
     common = [(mine[name], theirs[name]) for name in (*left.all_names, *theirs) if name in mine and name in theirs]
-    found: list[tuple[Holds | None, Holds | None]] = [(one, other) for one, other in common if one == other]
-    found += common
-    found += [(None, theirs[name]) for name in (left.name, *left.aliases) if name in theirs]
-    found += [(item, None) for name, item in mine.items() if name in right.all_names]
-    found += [(None, item) for name, item in theirs.items() if name in left.all_names]
-    found += [(None, item) for item in right.held if item.name in left.all_names]
-    found += [(item, None) for item in left.held if item.name in right.all_names]
-    return found
+    layouts: list[tuple[Holds | None, Holds | None]] = [(one, other) for one, other in common if one == other]
+    layouts += common
+    layouts += [(None, theirs[name]) for name in (left.name, *left.aliases) if name in theirs]
+    layouts += [(item, None) for name, item in mine.items() if name in right.all_names]
+    layouts += [(None, item) for name, item in theirs.items() if name in left.all_names]
+    layouts += [(None, item) for item in right.source_values if item.name in left.all_names]
+    layouts += [(item, None) for item in left.source_values if item.name in right.all_names]
+    return layouts
 
 
 def _by_name(value: ModelValue) -> dict[str, Holds]:
-    return {item.name: item for item in value.held}
+    return {item.name: item for item in value.source_values}
 
 
-def _apart(left: ModelValue, right: ModelValue, left_held: Holds | None, right_held: Holds | None) -> int:
+def _distance(left: ModelValue, right: ModelValue, left_held: Holds | None, right_held: Holds | None) -> int:
     """Shapes with these layouts undone: 0 the same, dynamic dimensions too; 1 they can be the same; more: they cannot.
 
     Of those that cannot, the less axes differ the nearer they are: a batch may have got another number.
     """
     mine, theirs = (
-        value.shape if held is None else stated_dims(held) for value, held in ((left, left_held), (right, right_held))
+        value.shape if holds is None else stated_dims(holds)
+        for value, holds in ((left, left_held), (right, right_held))
     )
     if mine is None or theirs is None:
         return 1
@@ -226,24 +233,26 @@ class Holders:
         rights: Sequence[ModelValue],  # the values of the second model
     ) -> None:
         self.first = {pair.left.name: pair for pair in pairs}
-        found = {_key(pair): pair for pair in self.first.values()}
+        pair_by_key = {_key(pair): pair for pair in self.first.values()}
         for pair in holding([pair.left for pair in self.first.values()], rights):
-            found.setdefault(_key(pair), pair)
-        self.held: dict[str, list[Pair]] = {}
-        for pair in sorted(found.values(), key=lambda pair: pair.left.order):
-            self.held.setdefault(pair.right.name, []).append(pair)
-        made = {pair.left.name: _key(pair) for pair in sorted(found.values(), key=lambda pair: -pair.right.order)}
-        own = {*made.values(), *map(_key, self.first.values())}
+            pair_by_key.setdefault(_key(pair), pair)
+        self.pairs_by_right: dict[str, list[Pair]] = {}
+        for pair in sorted(pair_by_key.values(), key=lambda pair: pair.left.order):
+            self.pairs_by_right.setdefault(pair.right.name, []).append(pair)
+        key_by_source = {
+            pair.left.name: _key(pair) for pair in sorted(pair_by_key.values(), key=lambda pair: -pair.right.order)
+        }
+        own = {*key_by_source.values(), *map(_key, self.first.values())}
         # A copy is judged by the last of the values that it holds: the operator nearest to what may be wrong there.
-        last = {_key(pairs[-1]) for pairs in self.held.values()}
-        self.judged = [pair for key, pair in found.items() if key in own or key in last]
+        last = {_key(pairs[-1]) for pairs in self.pairs_by_right.values()}
+        self.judged = [pair for key, pair in pair_by_key.items() if key in own or key in last]
         self._own = own
 
     def source_of(self, pair: Pair) -> Pair | None:
         """The earlier value of the source that the same tensor holds: the second model does nothing between the two."""
         if _key(pair) not in self._own:
             return None
-        earlier = [other for other in self.held[pair.right.name] if other.left.order < pair.left.order]
+        earlier = [other for other in self.pairs_by_right[pair.right.name] if other.left.order < pair.left.order]
         operand = next((other for other in earlier if other.left.name in pair.left.operands), None)
         return operand or (earlier[-1] if earlier else None)
 
@@ -251,10 +260,10 @@ class Holders:
 def choices(
     part: Sequence[Pair],  # the pairs
     # values of the second model that are given, and the pairs of which they may be
-    held: Iterable[tuple[str, list[Pair]]],
+    pairs_by_name: Iterable[tuple[str, list[Pair]]],
 ) -> list[tuple[Choice, list[Pair]]]:
-    """Some pairs, put together as they can be judged in one run: what the source's operators read is given."""
-    several = [(name, pairs) for name, pairs in held if len(pairs) > 1]
+    """Return some pairs, put together as they can be judged in one run: what the source's operators read is given."""
+    several = [(name, pairs) for name, pairs in pairs_by_name if len(pairs) > 1]
     groups: list[tuple[Choice, list[Pair]]] = []
     for pair in part:
         read = (pair.left.name, *pair.left.operands)

@@ -74,8 +74,8 @@ def saturates(
     x, y = (helper.make_tensor_value_info(name, kind, [1, _ROWS]) for name, kind in ends)
     graph = helper.make_graph([helper.make_node("MatMulInteger", ["x", "w"], ["y"])], "g", [x], [y], [kernel])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    (found,) = opened(model.SerializeToString()).run(None, {"x": np.full((1, _ROWS), 255, np.uint8)})
-    return bool((found != 255 * 127 * _ROWS).any())
+    (products,) = opened(model.SerializeToString()).run(None, {"x": np.full((1, _ROWS), 255, np.uint8)})
+    return bool((products != 255 * 127 * _ROWS).any())
 
 
 def compute_in_full(
@@ -84,15 +84,15 @@ def compute_in_full(
     loads_with_option: Callable[[], bool],
 ) -> tuple[str, ...]:
     """Store kernels of int8 as the option would, in place, where their products saturate; what to say of it."""
-    told = "products of uint8 by int8 saturate in ONNX Runtime on this CPU, which has no VNNI"
+    reason = "products of uint8 by int8 saturate in ONNX Runtime on this CPU, which has no VNNI"
     said = []
     if unsigned_kernels(model, leaving=BEYOND):
         same = f"for the same numbers a program must set the session option {OPTION}=1"
         if not loads_with_option():
             same = "--target onnxruntime-cpu-avx2 gives the same numbers"
-        said.append(f"{told}, and were computed in full: {same}")
+        said.append(f"{reason}, and were computed in full: {same}")
     if any(map(_is_beyond, all_nodes(model.graph))):
-        said.append(f"{told}: com.microsoft:QLinearConv is wrong here; --target onnxruntime-cpu-avx2 is exact")
+        said.append(f"{reason}: com.microsoft:QLinearConv is wrong here; --target onnxruntime-cpu-avx2 is exact")
     return tuple(said)
 
 
@@ -103,8 +103,8 @@ def has_products(model: ir.Model) -> bool:
 
 def _is_beyond(node: ir.Node) -> bool:
     key = node.domain, node.op_type
-    given = node.inputs[KERNELS[key].kernel :] if key in BEYOND else ()
-    return bool(given) and given[0] is not None and given[0].dtype == ir.DataType.INT8
+    operands = node.inputs[KERNELS[key].kernel :] if key in BEYOND else ()
+    return bool(operands) and operands[0] is not None and operands[0].dtype == ir.DataType.INT8
 
 
 MOST = 1 << 28  # bytes of interior values that one session shows at most
@@ -183,7 +183,7 @@ class OrtSide(RunnableModel):
 
     @cached_property
     def rounding(self) -> float:
-        """What the narrowest floats that nodes give are rounded by."""
+        """The rounding of the narrowest floats that nodes compute."""
         types = {value.dtype for node in self._nodes for value in node.outputs if value.dtype in NARROW_FLOATS}
         return max((SPACING[dtype.numpy().name] for dtype in types if dtype is not None), default=0.0)
 
@@ -199,7 +199,7 @@ class OrtSide(RunnableModel):
 
     @cached_property
     def drawn(self) -> frozenset[str]:
-        """What operators that draw without a seed give."""
+        """The results of operators that draw random numbers without a seed."""
         drawing = (node for node in self.model.graph if draws(node) and "seed" not in node.attributes)
         return frozenset(value.name or "" for node in drawing for value in node.outputs)
 
@@ -218,16 +218,16 @@ class OrtSide(RunnableModel):
         if all(value.shape is not None and None not in value.shape for value in self.interiors):
             return
         model = self.model.clone()
-        given = {name: array.shape for name, array in {**self.initial, **feeds}.items()}
+        input_shapes = {name: array.shape for name, array in {**self.initial, **feeds}.items()}
         for value in model.graph.inputs:
-            if value.name in given:
-                value.shape = ir.Shape(given[value.name])
+            if value.name in input_shapes:
+                value.shape = ir.Shape(input_shapes[value.name])
         for value in chain.from_iterable(node.outputs for node in model.graph):
             if value.shape is not None and not value.shape.is_static():
                 value.shape = None
         complete(model, outputs_of)
-        made = chain.from_iterable(node.outputs for node in model.graph)
-        shapes = {value.name: tuple(value.shape) for value in made if value.name and value.shape is not None}
+        computed_values = chain.from_iterable(node.outputs for node in model.graph)
+        shapes = {value.name: tuple(value.shape) for value in computed_values if value.name and value.shape is not None}
         self._fed.clear()
         self._fed.update(
             (name, tuple(extent if isinstance(extent, int) else None for extent in shape))
@@ -257,12 +257,12 @@ class OrtSide(RunnableModel):
         if moved:
             qlinear_to_qdq(model)  # what an operator on integers rounds cannot be moved
             forced_graph.move_at_random(model.graph, moved)
-        wanted = set(names)
-        model.graph.outputs.extend(v for node in model.graph for v in node.outputs if v.name in wanted)
+        shown_names = set(names)
+        model.graph.outputs.extend(v for node in model.graph for v in node.outputs if v.name in shown_names)
         return model
 
     def _session_of(self, model: ir.Model, reference: bool = False) -> Session:
-        """A session of a changed copy of the model; its file is there as long as the session."""
+        """Return a session of a changed copy of the model; its file is there as long as the session."""
         path = Path(self._directory.name) / f"copy{next(self._numbers)}.onnx"
         write(model, path)
         session = self._session(path, reference)
@@ -270,7 +270,7 @@ class OrtSide(RunnableModel):
         return session
 
     def _session(self, path: Path, reference: bool = False) -> Session:
-        """A session as ONNX Runtime makes it by default; without its optimizations, if it fails over these."""
+        """Return a session as ONNX Runtime makes it by default; without its optimizations, if it fails over these."""
         try:
             return Session(path, optimized=self._optimized and not reference)
         except AbortedError as error:
@@ -285,14 +285,20 @@ class OrtSide(RunnableModel):
         except FailedError:
             raise refused from None
         ran = f"{Path(self.label).name} was run without ONNX Runtime's optimizations, with which it does not load"
-        if not any(told.startswith(ran) for told in self.notes):
+        if not any(note.startswith(ran) for note in self.notes):
             self.notes.append(f"{ran}: {problem}")
         return session
 
     def forced(
-        self, shown: Sequence[str], given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
+        self,
+        shown: Sequence[str],
+        entry_names: Sequence[str],
+        nudge: float = 0,
+        *,
+        terms: bool = False,
+        own: bool = False,
     ) -> OrtRunner | None:
-        """A session of a copy of the model in which given values are inputs, without what nobody needs.
+        """Return a session of a copy of the model in which given values are inputs, without what nobody needs.
 
         With a `nudge`, what is shown is rounded from numbers that are so many steps higher. With `terms`, the operators
         that make it are given the magnitudes of their operands. With `own`, the recurrent operators that make it are
@@ -302,7 +308,7 @@ class OrtSide(RunnableModel):
         graph = model.graph
         if nudge:
             qlinear_to_qdq(model)  # what an operator on integers rounds cannot be moved
-        entries = forced_graph.give_values(graph, given, shown)
+        entries = forced_graph.give_values(graph, entry_names, shown)
         if nudge:
             forced_graph.move_quantized(graph, nudge)
         if terms:
@@ -319,20 +325,20 @@ class OrtSide(RunnableModel):
         return OrtRunner(self.label, self._session_of(model), self.initial, names, levels)
 
     def before(self, name: str) -> set[str]:
-        """The names of all values that a value is made of, itself among them."""
+        """Return the names of all values that a value is made of, itself among them."""
         graph = self.model.graph
-        found: set[str] = set()
+        ancestors: set[str] = set()
         waiting = [value for value in graph.outputs if value.name == name]
         waiting += [value for node in graph for value in node.outputs if value.name == name]
         while waiting:
             value = waiting.pop()
-            if value.name is None or value.name in found:
+            if value.name is None or value.name in ancestors:
                 continue
-            found.add(value.name)
+            ancestors.add(value.name)
             node = value.producer()
             if node is not None:
                 waiting += reads(node)
-        return found
+        return ancestors
 
     def sum_behind(self, name: str) -> str | None:
         """The name of the sum that a value is, but for clamps and for where its elements lie; None if it is none."""
@@ -348,12 +354,12 @@ class OrtSide(RunnableModel):
             path.write_bytes(source)
             source = path
         model = read(source)
-        told = make_loadable(model)
-        self.notes += told
+        notes = make_loadable(model)
+        self.notes += notes
         # What a file states wrongly keeps the runtime from loading it, and so do weights beside one in its own format.
         facts = facts_of(model)
         beside = facts.ort_format is not None and facts.has_external_data
-        unlike = told or beside or facts.contradicted or facts.is_raised
+        unlike = notes or beside or facts.contradicted or facts.is_raised
         if isinstance(source, str | Path) and is_spelt(source) and not unlike:
             return Path(source), model
         path = Path(self._directory.name) / "model.onnx"
@@ -380,13 +386,14 @@ class OrtSide(RunnableModel):
         bounds = stated_numbers.index_bounds(graph)
         outputs = {id(value) for value in graph.outputs}
         orders = {id(value): order for order, node in enumerate(graph) for value in node.outputs}
-        made = [
+        computed_values = [
             value for node in graph for value in node.outputs if (value.name and value.uses()) or id(value) in outputs
         ]
-        known = self._complete_types(made)
+        known = self._complete_types(computed_values)
         self._written, self._places = stated_numbers.written_places(graph), stated_numbers.named_places(graph, known)
         values = {
-            id(value): self._value(value, orders, bounds, known) for value in (*graph.inputs, *graph.outputs, *made)
+            id(value): self._value(value, orders, bounds, known)
+            for value in (*graph.inputs, *graph.outputs, *computed_values)
         }
         weights = set(graph.initializers)
         rates = stated_numbers.sample_rates(graph)
@@ -401,7 +408,7 @@ class OrtSide(RunnableModel):
             if (array := stated_numbers.initial_array(value)) is not None
         }
         self.outputs = [values[id(value)] for value in graph.outputs]
-        self.interiors = [values[id(v)] for v in made if id(v) not in outputs]
+        self.interiors = [values[id(v)] for v in computed_values if id(v) not in outputs]
 
     def _complete_types(self, values: Sequence[ir.Value]) -> dict[str, ir.Value]:
         """Give values the types that the file does not state; return what is inferred, by name, if anything is."""
@@ -433,7 +440,7 @@ class OrtSide(RunnableModel):
             dtype=dtype,
             shape=shape,
             aliases=(notes[TENSOR],) if TENSOR in notes else (),
-            held=tuple(Holds.of(notes)),
+            source_values=tuple(Holds.of(notes)),
             operator=node.op_type if node else "",
             node=(node.name or "") if node else "",
             order=orders.get(id(value), -1),
@@ -454,7 +461,7 @@ class OrtSide(RunnableModel):
 
 
 def _declared_part(properties: Mapping[str, str]) -> DeclaredPart | None:
-    """The part of its source that a model declares to be, as `relayout.cut`."""
+    """Return the part of its source that a model declares to be, as `relayout.cut`."""
     try:
         outputs = [str(name) for name in json.loads(properties[CUT])["outputs"]]
     except (ValueError, TypeError, KeyError, RecursionError):  # not there, or not as we write it

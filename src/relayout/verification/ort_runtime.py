@@ -19,7 +19,7 @@ from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_nodes
 from relayout.rules import outputs_of
 from relayout.rules.internal_nhwc import is_internal, standard_of
-from relayout.verification.runtimes import FailedError, Held, asked
+from relayout.verification.runtimes import ChildModel, FailedError, asked
 from relayout.verification.side import Array, Feeds, RunError
 
 # Sessions of ONNX Runtime, in the child process of `runtimes`.
@@ -56,29 +56,29 @@ class Session:
         entries: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         file = source if isinstance(source, bytes) else os.path.abspath(source)  # the process may be elsewhere
-        self._held = Held("session", file, optimized, {**IN_FULL, **entries})
-        self._inputs, self._outputs = ([End(*end) for end in ends] for ends in _installed(self._held.open))
+        self._child_model = ChildModel("session", file, optimized, {**IN_FULL, **entries})
+        self._inputs, self._outputs = ([End(*end) for end in ends] for ends in _installed(self._child_model.open))
 
     def get_inputs(self) -> list[End]:
-        """The model's inputs."""
+        """Return the model's inputs."""
         return self._inputs
 
     def get_outputs(self) -> list[End]:
-        """The model's outputs."""
+        """Return the model's outputs."""
         return self._outputs
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Any]:
-        """The outputs of these names, or all.
+        """Return the outputs of these names, or all.
 
         Raises:
             FailedError: ONNX Runtime fails; AbortedError: it ends its process.
         """
-        found: list[Any] = self._held.ask("run", names, dict(feeds))
-        return found
+        outputs: list[Any] = self._child_model.ask("run", names, dict(feeds))
+        return outputs
 
 
 def runtime_version() -> str:
-    """The version of ONNX Runtime.
+    """Return the version of ONNX Runtime.
 
     Raises:
         MissingRuntimeError: it is not installed.
@@ -111,23 +111,23 @@ class OrtRunner:
         label: str,
         session: Session,
         initial: Feeds,
-        given: Mapping[str, str] = MappingProxyType({}),  # values of the model -> the inputs for them
+        input_of: Mapping[str, str] = MappingProxyType({}),  # values of the model -> the inputs for them
         levels: int = 0,  # to how many levels it rounds real numbers while it runs
     ) -> None:
         self._label, self._session, self._initial = label, session, initial
-        self.given, self.levels = given, levels
+        self.entries, self.levels = input_of, levels
         self._inputs = {value.name for value in session.get_inputs()}
         self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The values of these names, outputs of this session's model, as far as numpy can hold them."""
-        asked = [name for name in names if name in self._shown]
+        """Return the values of these names, outputs of this session's model, as far as numpy can hold them."""
+        shown_names = [name for name in names if name in self._shown]
         fed = {name: array for name, array in {**self._initial, **feeds}.items() if name in self._inputs}
         try:
-            results = self._session.run(asked, fed) if asked else []
+            results = self._session.run(shown_names, fed) if shown_names else []
         except FailedError as error:
             raise RunError("ONNX Runtime", self._label, error) from None
-        return {name: _one_array(value) for name, value in zip(asked, results, strict=True)}
+        return {name: _one_array(value) for name, value in zip(shown_names, results, strict=True)}
 
 
 _PLAIN = frozenset(  # element types, in ONNX Runtime's words, that it hands out as numpy arrays
@@ -156,7 +156,7 @@ def _one_array(value: Any) -> Array:
 
 
 def _tensors(value: Any) -> Iterator[Array]:
-    """The tensors in a sequence, and those of a map by its keys."""
+    """Yield the tensors in a sequence, and those of a map by its keys."""
     if isinstance(value, dict):
         value = [value[key] for key in sorted(value)]
     if not isinstance(value, list):

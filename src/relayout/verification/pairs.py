@@ -42,7 +42,8 @@ def with_layouts(
         LayoutError: a layout is none, or not one of the tensor's rank.
     """
     return [
-        next((_laid(pair, name, *layouts[name]) for name in _names(pair) if name in layouts), pair) for pair in pairs
+        next((_with_layouts(pair, name, *layouts[name]) for name in _names(pair) if name in layouts), pair)
+        for pair in pairs
     ]
 
 
@@ -65,7 +66,7 @@ def permuted(pair: Pair, perm: Sequence[int]) -> Pair:
     return replace(pair, left_held=None, right_held=Holds(pair.left.name, extents, tuple(perm), extents))
 
 
-def fitting_perm(shape: Sequence[int], wanted: Shape) -> tuple[int, ...] | None:
+def fitting_perm(shape: Sequence[int], other_shape: Shape) -> tuple[int, ...] | None:
     """Return the only perm that takes a shape to another; among several a usual one, if only one is.
 
     >>> fitting_perm((1, 8, 9, 3), (1, 3, 8, 9))
@@ -76,23 +77,23 @@ def fitting_perm(shape: Sequence[int], wanted: Shape) -> tuple[int, ...] | None:
     True
     """
     rank = len(shape)
-    if rank != len(wanted) or rank > MOST_AXES:
+    if rank != len(other_shape) or rank > MOST_AXES:
         return None
-    fitting = [perm for perm in permutations(range(rank)) if fits_shape(perms.permute(perm, shape), wanted)]
+    fitting = [perm for perm in permutations(range(rank)) if fits_shape(perms.permute(perm, shape), other_shape)]
     if len(fitting) > 1:
         fitting = [perm for perm in fitting if perm in USUAL]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def proposal(name: str, shape: Sequence[int], wanted: Shape) -> str:
+def proposal(name: str, shape: Sequence[int], other_shape: Shape) -> str:
     """Return the option with which two tensors would be compared; nothing where their shapes do not tell it."""
-    perm = fitting_perm(shape, wanted)
+    perm = fitting_perm(shape, other_shape)
     return "" if perm is None else f"--layout {name}={called(perm)}"
 
 
 def advice(pairs: Iterable[Pair]) -> list[str]:
     """Return what to say of inputs whose open extents hide that a usual perm makes the two shapes one."""
-    told = []
+    proposals = []
     for pair in pairs:
         left, right = pair.left.shape, pair.right.shape
         if pair.declared or left is None or right is None or None not in left or left == right:
@@ -100,11 +101,11 @@ def advice(pairs: Iterable[Pair]) -> list[str]:
         perm = next((perm for perm in USUAL if len(perm) == len(left) and perms.permute(perm, left) == right), None)
         if perm is not None:
             name, first, second = pair.left.title or pair.left.name, *map(shape_text, (left, right))
-            told.append(
+            proposals.append(
                 f"input '{name}' is {first} in the first model and {second} in the second; if both mean the same, say"
                 f" so: --layout {name}={called(perm)}"
             )
-    return told
+    return proposals
 
 
 def called(perm: tuple[int, ...]) -> str:
@@ -113,7 +114,7 @@ def called(perm: tuple[int, ...]) -> str:
     return USUAL.get(perm) or f"{letters}:{''.join(perms.permute(perm, letters))}"
 
 
-def _laid(pair: Pair, name: str, source: str, target: str) -> Pair:
+def _with_layouts(pair: Pair, name: str, source: str, target: str) -> Pair:
     try:
         perm = perm_of(source, target)
     except LayoutError as error:
@@ -143,66 +144,66 @@ def _names(pair: Pair) -> list[str]:
     return list(dict.fromkeys((*pair.left.all_names, *pair.right.all_names)))
 
 
-def _may_be(shape: Shape, wanted: Shape) -> bool:
-    return all(None in pair or pair[0] == pair[1] for pair in zip(shape, wanted, strict=True))
+def _may_be(shape: Shape, other_shape: Shape) -> bool:
+    return all(None in pair or pair[0] == pair[1] for pair in zip(shape, other_shape, strict=True))
 
 
 # Arrays brought into the layouts that models declare, and back.
 
 
-def stored_extents(left: Array, held: Holds) -> tuple[int, ...] | None:
-    """The extents of the factors of an array of the source, as they are stored; None where it does not tell."""
-    held = resolved(held, left.shape)
-    known = math.prod(factor for factor in held.factors if factor != -1)
-    if held.factors.count(-1) > 1 or known < 1 or len(held.perm) != len(held.factors):
+def stored_extents(left: Array, holds: Holds) -> tuple[int, ...] | None:
+    """Return the extents of the factors of an array of the source, as they are stored; None where it does not tell."""
+    holds = resolved(holds, left.shape)
+    known = math.prod(factor for factor in holds.factors if factor != -1)
+    if holds.factors.count(-1) > 1 or known < 1 or len(holds.perm) != len(holds.factors):
         return None
-    return perms.permute(held.perm, [left.size // known if factor == -1 else factor for factor in held.factors])
+    return perms.permute(holds.perm, [left.size // known if factor == -1 else factor for factor in holds.factors])
 
 
-def restore_array(array: Array, held: Holds) -> Array:
-    """The source's array of a stored one.
+def restore_array(array: Array, holds: Holds) -> Array:
+    """Return the source's array of a stored one.
 
     Raises:
         LayoutError: it cannot hold that.
     """
     try:
-        return np.asarray(restore(array, resolved_as_stored(held, array.shape)))
+        return np.asarray(restore(array, resolved_as_stored(holds, array.shape)))
     except ValueError:
-        raise LayoutError(_misfit(array, held)) from None
+        raise LayoutError(_misfit(array, holds)) from None
 
 
-def relaid_as(array: Array, held: Holds, stored: tuple[int | None, ...] | None) -> Array:
-    """The array of the source as it is stored; `stored` is the stored shape, as far as it is known.
+def relaid_as(array: Array, holds: Holds, stored: tuple[int | None, ...] | None) -> Array:
+    """Return the array of the source as it is stored; `stored` is the stored shape, as far as it is known.
 
     Raises:
         LayoutError: it cannot be stored so.
     """
     extents = [extent for extent in stored or () if extent is not None]
     if stored is not None and len(extents) == len(stored):
-        held = resolved_as_stored(held, extents)
+        holds = resolved_as_stored(holds, extents)
     try:
-        array = relay(array, resolved(held, array.shape))
+        array = relay(array, resolved(holds, array.shape))
         if not fits_shape(array.shape, stored):
-            wanted = [-1 if extent is None else extent for extent in stored or ()]
-            array = array.reshape(fill_factors(wanted, array.shape) or wanted)
+            stored_shape = [-1 if extent is None else extent for extent in stored or ()]
+            array = array.reshape(fill_factors(stored_shape, array.shape) or stored_shape)
         return np.asarray(array)
     except ValueError:
-        raise LayoutError(_misfit(array, held)) from None
+        raise LayoutError(_misfit(array, holds)) from None
 
 
-def _misfit(array: Array, held: Holds) -> str:
-    return f"{list(array.shape)} is declared to hold '{held.name}' with factors {held.factors}, which it cannot"
+def _misfit(array: Array, holds: Holds) -> str:
+    return f"{list(array.shape)} is declared to hold '{holds.name}' with factors {holds.factors}, which it cannot"
 
 
-def fits_shape(shape: Sequence[int], wanted: Shape | None) -> bool:
+def fits_shape(shape: Sequence[int], other_shape: Shape | None) -> bool:
     """Tell whether an array of a shape is what is wanted, as far as that is known."""
-    return wanted is None or (
-        len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
+    return other_shape is None or (
+        len(shape) == len(other_shape) and all(w in (None, s) for s, w in zip(shape, other_shape, strict=True))
     )
 
 
 def shape_text(shape: Shape | None) -> str:
-    """A shape in a message; `?` where it is not known."""
+    """Return a shape in a message; `?` where it is not known."""
     return "[" + ", ".join("?" if extent is None else str(extent) for extent in shape or ()) + "]"
 
 
@@ -222,12 +223,12 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """What both hold, by the source's name."""
+        """The source's name of the value that both hold."""
         return self.left_held.name if self.left_held else self.left.title or self.left.name
 
     @property
     def declared(self) -> bool:
-        """Whether a model says that the two are counterparts, rather than only their names."""
+        """True if a model declares the two to be counterparts, so that not only their names say it."""
         return bool(self.left_held or self.right_held)
 
     def same_way(self, left: Array, right: Array, *, exact: bool = False) -> tuple[Array, Array]:
@@ -268,7 +269,7 @@ class Pair:
         return left, right
 
     def carried(self, left: Array) -> Array:
-        """The array that feeds `right` what `left` feeds the source.
+        """Return the array that feeds `right` what `left` feeds the source.
 
         Raises:
             RelayoutError: the two inputs cannot hold the same.
@@ -315,31 +316,31 @@ class Pair:
         Raises:
             RelayoutError: the two types hold other things.
         """
-        wanted = array.dtype if self.right.dtype is None else self.right.dtype
+        other_type = array.dtype if self.right.dtype is None else self.right.dtype
         if self.reads_pixels:
             array = self._real(array)
-        elif self.left.quantized and are_shifted(array.dtype, wanted):
+        elif self.left.quantized and are_shifted(array.dtype, other_type):
             return _shifted(array)
-        elif array.dtype != wanted and self.left.scale and wanted.kind == "f":
-            return self.left.real(array).astype(wanted)
+        elif array.dtype != other_type and self.left.scale and other_type.kind == "f":
+            return self.left.real(array).astype(other_type)
         is_real = array.dtype.kind == "f"
-        if is_real and wanted.kind == "f" and self.left.normalization is not None:
-            return array.astype(wanted)
-        if array.dtype == wanted or (is_real and (self.reads_pixels or self.right.scale)):
+        if is_real and other_type.kind == "f" and self.left.normalization is not None:
+            return array.astype(other_type)
+        if array.dtype == other_type or (is_real and (self.reads_pixels or self.right.scale)):
             return array
-        if {array.dtype, wanted} == LONG_INTEGERS:  # `--input-type int32`
+        if {array.dtype, other_type} == LONG_INTEGERS:  # `--input-type int32`
             return array
-        if (array.dtype, wanted) == SHORTENED:  # `--float32`
-            return array.astype(wanted)
-        raise RelayoutError(f"input '{self.name}' is {array.dtype} in the first model and {wanted} in the second")
+        if (array.dtype, other_type) == SHORTENED:  # `--float32`
+            return array.astype(other_type)
+        raise RelayoutError(f"input '{self.name}' is {array.dtype} in the first model and {other_type} in the second")
 
     def _rounded(self, array: Array) -> Array:
         """Return real numbers as the integers that the second model reads, and other arrays as they are."""
-        wanted = self.right.dtype
-        if wanted is None or array.dtype == wanted:
+        other_type = self.right.dtype
+        if other_type is None or array.dtype == other_type:
             return array
-        limits, numbers = np.iinfo(wanted), self.right.in_steps(array) if self.right.scale else array
-        return np.asarray(np.clip(np.rint(numbers), limits.min, limits.max).astype(wanted))
+        limits, numbers = np.iinfo(other_type), self.right.in_steps(array) if self.right.scale else array
+        return np.asarray(np.clip(np.rint(numbers), limits.min, limits.max).astype(other_type))
 
     @property
     def reads_pixels(self) -> bool:
@@ -383,16 +384,18 @@ class Pair:
         return "it declares no other layout" + (f"; if both mean the same, say so: {option}" if option else "")
 
     def extents(self, left: Array) -> dict[str, int]:
-        """What the source's array tells of dynamic dimensions of its counterpart, by their names."""
-        right, held = self.right, self.right_held
+        """Return the extents of the counterpart's dynamic dimensions that the source's array tells, by their names."""
+        right, holds = self.right, self.right_held
         if self.left_held or not any(right.symbols) or right.shape is None:
             return {}
-        laid = left.shape if held is None else stored_extents(left, held)
-        stored = laid and fill_factors([-1 if extent is None else extent for extent in right.shape], laid)
+        factor_extents = left.shape if holds is None else stored_extents(left, holds)
+        stored = factor_extents and fill_factors(
+            [-1 if extent is None else extent for extent in right.shape], factor_extents
+        )
         return {name: extent for name, extent in zip(right.symbols, stored or (), strict=False) if name}
 
     def fixed(self, extents: Mapping[str, int]) -> Pair:
-        """The pair with these extents for the counterpart's dynamic dimensions, and for products of them."""
+        """Return the pair with these extents for the counterpart's dynamic dimensions, and for products of them."""
         if None not in (self.right.shape or ()) or not self.right.symbols:  # a .tflite names no dimension
             return self
         named = zip(self.right.shape or (), self.right.symbols, strict=False)
@@ -400,35 +403,37 @@ class Pair:
         return replace(self, right=replace(self.right, shape=shape))
 
     def source_shape(self) -> tuple[int | None, ...] | None:
-        """What the counterpart's static shape says of the source's; None if nothing."""
-        told = None if self.right.shape is None else self._told_of_source(self.right.shape)
-        if told is not None or self.right_held is None:
-            return told
-        stated, held = stated_dims(self.right_held), self.left_held
-        if held is None:
+        """Return the source's shape as the counterpart's static shape tells it; None if it tells nothing."""
+        source_dims = None if self.right.shape is None else self._told_of_source(self.right.shape)
+        if source_dims is not None or self.right_held is None:
+            return source_dims
+        stated, holds = stated_dims(self.right_held), self.left_held
+        if holds is None:
             return stated  # an axis of one element is none of its factors
-        one_by_one = len(held.factors) == len(held.shape) == len(stated) == len(held.perm)
-        return tuple([stated[axis] for axis in held.perm]) if one_by_one else None
+        one_by_one = len(holds.factors) == len(holds.shape) == len(stated) == len(holds.perm)
+        return tuple([stated[axis] for axis in holds.perm]) if one_by_one else None
 
     def symbols(self) -> dict[str, str]:
         """Dynamic dimensions of the source -> what its counterpart calls them, which may be one name for several."""
-        told = self._told_of_source(self.right.symbols) or ()
-        return {mine: theirs for mine, theirs in zip(self.left.symbols, told, strict=False) if mine and theirs}
+        counterpart_names = self._told_of_source(self.right.symbols) or ()
+        return {
+            mine: theirs for mine, theirs in zip(self.left.symbols, counterpart_names, strict=False) if mine and theirs
+        }
 
-    def _told_of_source(self, told: tuple[T, ...]) -> tuple[T, ...] | None:
-        """What the counterpart tells of its axes, in the source's order; None where these are split or joined."""
-        held = self.right_held
-        if self.left_held or held is None:
-            return None if self.left_held else told
-        if len(held.factors) == len(held.shape) == len(told):
+    def _told_of_source(self, axis_values: tuple[T, ...]) -> tuple[T, ...] | None:
+        """Return the counterpart's value for each axis, in the source's order; None where axes are split or joined."""
+        holds = self.right_held
+        if self.left_held or holds is None:
+            return None if self.left_held else axis_values
+        if len(holds.factors) == len(holds.shape) == len(axis_values):
             # stored[i] = source[perm[i]], so the source's axis perm[i] is the stored axis i.
-            return tuple(told[held.perm.index(axis)] for axis in range(len(held.shape)))
+            return tuple(axis_values[holds.perm.index(axis)] for axis in range(len(holds.shape)))
         return None
 
 
-def stated_dims(held: Holds) -> tuple[int | None, ...]:
-    """The shape of the source's value; None for a dynamic dimension."""
-    return tuple(None if extent == -1 else extent for extent in held.shape)
+def stated_dims(holds: Holds) -> tuple[int | None, ...]:
+    """Return the shape of the source's value; None for a dynamic dimension."""
+    return tuple(None if extent == -1 else extent for extent in holds.shape)
 
 
 def are_shifted(*types: np.dtype[Any]) -> bool:
@@ -443,6 +448,6 @@ def _shifted(array: Array) -> Array:
 
 
 def _extent(name: str, extents: Mapping[str, int]) -> int | None:
-    """The extent that a name stands for; None where it, or a name in it, is not known."""
+    """Return the extent that a name stands for; None where it, or a name in it, is not known."""
     named = Extent.of(name)
     return extents.get(name) or (named.value(extents) if name and named.names <= extents.keys() else None)

@@ -16,7 +16,7 @@ from relayout.errors import LayoutError, RelayoutError
 from relayout.progress import say
 from relayout.verification.compare import PIECE, Tolerance, top1_agreement
 from relayout.verification.comparison import Comparison
-from relayout.verification.feeds import given_feeds
+from relayout.verification.feeds import user_feeds
 from relayout.verification.pairs import Pair
 from relayout.verification.side import Array, Precision, Source, open_side
 
@@ -203,7 +203,7 @@ def quantization_loss(
         right = stack.enter_context(open_side(b))
         left = stack.enter_context(open_side(a, right.signature, other=right))
         several = [inputs] if inputs is None or isinstance(inputs, Mapping) else list(inputs)
-        samples = [given_feeds(each, left.inputs) for each in several]
+        samples = [user_feeds(each, left.inputs) for each in several]
         if len(samples) == 1 and len(samples[0]) < len(left.inputs):
             samples *= runs
         comparison = Comparison(left, right, Tolerance(1e-5, 1e-6), True, runs=len(samples), layouts=layouts or {})
@@ -225,9 +225,9 @@ def measured(
     """Return the loss of each value that the two models of a comparison have."""
     comparison.ranges = comparison.right.ranges
     losses: dict[tuple[str, bool], _Power] = {}
-    for run, given in enumerate(samples):
+    for run, sample in enumerate(samples):
         rng = np.random.default_rng([seed, run])
-        for piece in comparison.pieces(given, rng, signed=run % 2 == 0):
+        for piece in comparison.pieces(sample, rng, signed=run % 2 == 0):
             for pair in piece.pairs:
                 left, right = piece.first.get(pair.left.name), piece.second.get(pair.right.name)
                 if piece.is_output or (left is not None and right is not None):
@@ -235,9 +235,13 @@ def measured(
     rows = [power.row(is_output) for (_, is_output), power in losses.items()]
     rows.sort(key=lambda row: (row.order, row.is_output))
     precision = comparison.right.precision
-    wanted = LEAST_DECIBELS.get(precision, LEAST_DECIBELS[Precision.QUANTIZED]) if limit is None else limit
+    least_decibels = LEAST_DECIBELS.get(precision, LEAST_DECIBELS[Precision.QUANTIZED]) if limit is None else limit
     return QuantizationLoss(
-        tuple(_with_losses(comparison, rows, losses)), wanted, precision, comparison.right.in_float, len(samples)
+        tuple(_with_losses(comparison, rows, losses)),
+        least_decibels,
+        precision,
+        comparison.right.in_float,
+        len(samples),
     )
 
 

@@ -53,12 +53,12 @@ class Row:
 
     def __repr__(self) -> str:
         """One line: the value, its type and what was found."""
-        made = f" of {self.operator}" if self.operator else ""
-        return f"<Row: {self.name!r}{made}, {self.dtype}{list(self.shape)}: {self.verdict.word}>"
+        operator_text = f" of {self.operator}" if self.operator else ""
+        return f"<Row: {self.name!r}{operator_text}, {self.dtype}{list(self.shape)}: {self.verdict.word}>"
 
     @property
     def ok(self) -> bool:
-        """Whether the two agree."""
+        """True if the two values agree."""
         return self.verdict.passes
 
     @property
@@ -68,13 +68,13 @@ class Row:
 
     @property
     def excess(self) -> float:
-        """How bad it is, to sort by: the number that counts for the kind, in parts of the largest possible."""
+        """The severity, to sort by: the number that counts for the kind, as a part of the largest possible."""
         if self.difference is None:
             return math.inf
         return self.difference.of(self.kind) / (256 if self.kind is Kind.STEPS else 1)
 
     def worst(self, other: Row) -> Row:
-        """The row for two runs, this and another."""
+        """Return the row for two runs, this and another."""
         worse = max(self, other, key=lambda row: (row.verdict.rank, row.excess))
         differences: dict[str, Any] = {name: wider(getattr(self, name), getattr(other, name)) for name in DIFFERENCES}
         agreements = [row.agreement for row in (self, other) if row.agreement is not None]
@@ -96,7 +96,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Fed:
-    """What an input was fed: `how` is `given` or `random`."""
+    """The feed of one input: `how` is `given` or `random`."""
 
     name: str
     dtype: str
@@ -106,7 +106,7 @@ class Fed:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """Whether two models compute the same, and if not, where they part.
+    """The report on whether two models compute the same, and if not, where they part.
 
     Args:
         a: the source.
@@ -203,10 +203,10 @@ class VerifyReport:
 
     @property
     def disagreement(self) -> str:
-        """How far the source is from itself with its runtime's other kernels, where that is more than the tolerance."""
-        apart = [row for row in self.outputs if row.spread is not None and row.kind is Kind.REAL]
-        worst = max((row.spread.max_rel for row in apart if row.spread is not None), default=0.0)
-        if not apart or worst <= 100 * self.rtol:
+        """A sentence on how far the source is from itself with its runtime's other kernels, if beyond tolerance."""
+        spread_rows = [row for row in self.outputs if row.spread is not None and row.kind is Kind.REAL]
+        worst = max((row.spread.max_rel for row in spread_rows if row.spread is not None), default=0.0)
+        if not spread_rows or worst <= 100 * self.rtol:
             return ""
         runtime = self.runtimes[0][0] if self.runtimes else "its runtime"
         share = percent(worst)
@@ -231,11 +231,11 @@ class VerifyReport:
             return f"NOT COMPARED: {names} ({self.b} against {self.a})"
         bad = [row for row in self.outputs if not row.ok and row.verdict is not Verdict.NOT_COMPARED]
         first = self.first or bad[0]
-        maker = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
+        producer = f", made by {first.operator} {first.node}".rstrip() if first.operator else ""
         if not bad:
-            return f"FAILED: inner value '{first.name}'{maker} differs, though no output shows it on these inputs"
-        found = "is missing" if bad[0].verdict is Verdict.MISSING else bad[0].verdict.value
-        return f"FAILED: output '{bad[0].name}' {found}; the first to diverge is '{first.name}'{maker}"
+            return f"FAILED: inner value '{first.name}'{producer} differs, though no output shows it on these inputs"
+        fault = "is missing" if bad[0].verdict is Verdict.MISSING else bad[0].verdict.value
+        return f"FAILED: output '{bad[0].name}' {fault}; the first to diverge is '{first.name}'{producer}"
 
     @property
     def _at_batches(self) -> str:
@@ -255,7 +255,7 @@ class VerifyReport:
         return as_html(*render(self))
 
     def __str__(self) -> str:
-        """What a terminal shows."""
+        """Return the text that a terminal shows."""
         return text(self)
 
     def to_dict(self) -> dict[str, Any]:
@@ -312,7 +312,7 @@ WORST = 8  # how many interior values are listed
 
 
 def render(report: VerifyReport) -> list[Line | Grid]:
-    """The paragraphs and tables of a report."""
+    """Return the paragraphs and tables of a report."""
     parts: list[Line | Grid] = [line((report.verdict, "bold green" if report.ok else "bold red"))]
     if report.loss is not None:
         return [*parts, *report.loss.render(), *_foot(report)]
@@ -356,8 +356,10 @@ def _counted(report: VerifyReport) -> Iterator[str]:
         if verdict != Verdict.DIFFERS.value or not report.ok:
             yield f"{count} {_for_several(verdict) if count > 1 else verdict}"
             continue
-        apart = [row for row in report.interiors if row.verdict is Verdict.DIFFERS]
-        reals = [row.difference.max_rel for row in apart if row.difference is not None and row.kind is Kind.REAL]
+        differing_rows = [row for row in report.interiors if row.verdict is Verdict.DIFFERS]
+        reals = [
+            row.difference.max_rel for row in differing_rows if row.difference is not None and row.kind is Kind.REAL
+        ]
         others = count - len(reals)
         if reals:
             yield f"{len(reals)} within {max(reals):.1e} of their largest value"
@@ -414,7 +416,7 @@ def _table(title: str, rows: Sequence[Row], short: ShortNames) -> Grid:
 
 
 def _number(difference: Difference | None, kind: Kind) -> str:
-    """The number that counts: relative error, LSB, or share of elements."""
+    """Return the number that counts: relative error, LSB, or share of elements."""
     if difference is None:
         return ""
     if difference.share == 0:
@@ -424,7 +426,7 @@ def _number(difference: Difference | None, kind: Kind) -> str:
 
 
 def _where(row: Row, report: VerifyReport) -> str:
-    made = f"{row.operator} {row.node}".strip() or "an input"
+    node = f"{row.operator} {row.node}".strip() or "an input"
     other = f"{row.other_operator} {row.other_node}".strip() or "nothing"
     before = sum(each.order < row.order for each in report.rows)
     several = f"the {before:,} tensors compared before it agree"
@@ -432,4 +434,4 @@ def _where(row: Row, report: VerifyReport) -> str:
     name = ShortNames((each.name for each in report.rows), SENTENCE_WIDTH)(row.name)
     others = [text for each in report.rows for text in (each.other, f"{each.other_operator} {each.other_node}")]
     short = ShortNames(others, SENTENCE_WIDTH)
-    return f"first divergence: '{name}', made by {made}, against '{short(row.other)}', made by {short(other)}; {agreed}"
+    return f"first divergence: '{name}', made by {node}, against '{short(row.other)}', made by {short(other)}; {agreed}"

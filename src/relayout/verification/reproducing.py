@@ -18,7 +18,7 @@ from relayout.graph.subgraphs import captured
 from relayout.light_dataclass import dataclass
 from relayout.verification.compare import Kind, Tolerance, difference, judge, kind_of
 from relayout.verification.comparison import Comparison
-from relayout.verification.feeds import given_feeds
+from relayout.verification.feeds import user_feeds
 from relayout.verification.litert import LiteRTSide
 from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import Pair
@@ -99,7 +99,7 @@ class Reproduction:
 def reproduce(
     a: Source,
     b: Source,
-    found: VerifyReport,
+    report: VerifyReport,
     directory: str | Path,
     *,
     inputs: Mapping[str, Array | str | Path] | None = None,
@@ -113,7 +113,7 @@ def reproduce(
     Args:
         a: the source.
         b: the model that was held against it.
-        found: what `verify(a, b)` found.
+        report: what `verify(a, b)` returned.
         directory: where to write; made where it does not exist, else empty.
         inputs: what `verify` was given.
         layouts: likewise.
@@ -121,14 +121,14 @@ def reproduce(
     Raises:
         RelayoutError: nothing diverges, the difference cannot be cut out, or the directory is not empty.
     """
-    row, folder = found.first, Path(directory)
+    row, folder = report.first, Path(directory)
     if row is None or row.difference is None:
         what = "the two models agree" if row is None else f"'{row.name}' is {row.verdict.value}, which no part shows"
         raise RelayoutError(f"--repro: {what}: there is nothing to reproduce")
     refuse_reproduction(folder)
     with open_side(a) as left, open_side(b) as right:
         assert isinstance(right, OrtSide | LiteRTSide)
-        return _Reproducing(left, right, found, row, folder, layouts or {}).run(inputs)
+        return _Reproducing(left, right, report, row, folder, layouts or {}).run(inputs)
 
 
 def refuse_reproduction(folder: Path) -> None:
@@ -157,7 +157,7 @@ class _Part:
 
     @property
     def nodes(self) -> int:
-        """How many there are in it."""
+        """The number of nodes in the part."""
         if isinstance(self.model, bytes):
             return len(load(self.model).subgraphs[0].operators)
         return len(self.model.graph)
@@ -180,23 +180,23 @@ class _Reproducing:
         self,
         left: RunnableModel,
         right: OrtSide | LiteRTSide,
-        found: VerifyReport,
+        report: VerifyReport,
         row: Row,
         folder: Path,
         layouts: Mapping[str, tuple[str, str]],
     ) -> None:
-        self.left, self.right, self.found, self.row, self.folder = left, right, found, row, folder
-        self.tolerance = Tolerance(found.rtol, found.atol)
+        self.left, self.right, self.report, self.row, self.folder = left, right, report, row, folder
+        self.tolerance = Tolerance(report.rtol, report.atol)
         self.comparison = Comparison(left, right, self.tolerance, tensors=True, layouts=layouts)
         every = (*self.comparison.inputs, *self.comparison.begun, *self.comparison.interiors, *self.comparison.outputs)
         self.pairs: dict[str, Pair] = {pair.right.name: pair for pair in every}
 
     def run(self, inputs: Mapping[str, Array | str | Path] | None) -> Reproduction:
-        given = given_feeds(inputs, self.left.inputs)
-        agreed = {row.other for row in self.found.rows if row.ok} & set(self.pairs)
+        fixed_feeds = user_feeds(inputs, self.left.inputs)
+        agreed = {row.other for row in self.report.rows if row.ok} & set(self.pairs)
         for whole in (False, True):
-            for number in range(self.found.runs):
-                arrays = self.comparison.values(given, self.found.seed, number)
+            for number in range(self.report.runs):
+                arrays = self.comparison.values(fixed_feeds, self.report.seed, number)
                 part = self._second(set() if whole else agreed, arrays)
                 if self._fails(part):
                     self._write(part, self._first(part, arrays))
@@ -224,7 +224,7 @@ class _Reproducing:
         return _Part(model, feeds, self.row.other, expected)
 
     def _first(self, part: _Part, arrays: Mapping[str, Array]) -> _Part | None:
-        """The same part of the source, where it can be cut."""
+        """Return the corresponding part of the source; None where it cannot be cut."""
         if not isinstance(self.left, OrtSide):
             return None
         model = self.left.model.clone()
@@ -283,9 +283,9 @@ class _Reproducing:
 
 
 def _starts(graph: ir.Graph, end: str, agreed: set[str]) -> list[str]:
-    """The values that agree from which, and from inputs, `end` is computed; nearest first."""
+    """Return the values that agree from which, and from inputs, `end` is computed; nearest first."""
     known = {value.name: value for node in graph for value in node.outputs}
-    waiting, seen, found = [known[end]], {known[end]}, []
+    waiting, seen, starts = [known[end]], {known[end]}, []
     while waiting:
         node = waiting.pop(0).producer()
         for value in () if node is None else (*node.inputs, *captured(node)):
@@ -293,7 +293,7 @@ def _starts(graph: ir.Graph, end: str, agreed: set[str]) -> list[str]:
                 continue
             seen.add(value)
             if value.name in agreed:
-                found.append(value.name)
+                starts.append(value.name)
             else:
                 waiting.append(value)
-    return found
+    return starts

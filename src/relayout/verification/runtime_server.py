@@ -14,13 +14,13 @@ MODELS: dict[int, Any] = {}  # number -> a session, an interpreter, or what runs
 def answer(
     closed: list[int],  # numbers that nobody has any longer
     kind: str,  # which of the functions below
-    *given: Any,  # what they are given
+    *arguments: Any,  # what they are given
 ) -> tuple[str, str, Any]:
     """Return the kind of an error and what it says, both empty where there is none, and what was asked for."""
     for number in closed:
         MODELS.pop(number, None)
     try:
-        return "", "", ASKED[kind](*given)
+        return "", "", ASKED[kind](*arguments)
     except Exception as error:  # a dozen types of onnxruntime's own, without a common base
         return type(error).__name__, str(error) or type(error).__name__, None
 
@@ -84,12 +84,12 @@ def _feed(interpreter: Any, feeds: Mapping[Any, Any], key: str) -> None:
         interpreter.set_tensor(places[name]["index"], array)
 
 
-def _call(number: int, path: tuple[Any, ...], given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _call(number: int, path: tuple[Any, ...], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Call a member of a model: a name leads to a member, a name with arguments to what that one gives."""
-    found = MODELS[number]
+    member = MODELS[number]
     for step in path:
-        found = getattr(found, step) if isinstance(step, str) else getattr(found, step[0])(*step[1:])
-    return found(*given, **named)
+        member = getattr(member, step) if isinstance(step, str) else getattr(member, step[0])(*step[1:])
+    return member(*arguments, **named)
 
 
 def _prepared(number: int, runtime: str, source: str | bytes, threads: int, feeds: dict[str, Any]) -> None:

@@ -32,28 +32,28 @@ class AbortedError(FailedError):
     """A runtime ended its process."""
 
 
-class Held:
+class ChildModel:
     """A model that the child process has; a process that starts after the death of one gets it again."""
 
     def __init__(
         self,
         kind: str,  # the question by which the process gets it
-        *given: Any,  # what that is given behind the model's number
+        *arguments: Any,  # what that is given behind the model's number
     ) -> None:
-        self._number, self._kind, self._given = next(_NUMBERS), kind, given
+        self._number, self._kind, self._arguments = next(_NUMBERS), kind, arguments
         self._child = -1
 
     def open(self) -> Any:
         """Give the process the model, and return its answer; errors as of `asked`."""
-        answer = asked(self._kind, self._number, *self._given)
+        answer = asked(self._kind, self._number, *self._arguments)
         self._child = _child()
         return answer
 
-    def ask(self, kind: str, *given: Any) -> Any:
+    def ask(self, kind: str, *arguments: Any) -> Any:
         """Return the answer to a question about the model; errors as of `asked`."""
         if self._child != _child():
             self.open()
-        return asked(kind, self._number, *given)
+        return asked(kind, self._number, *arguments)
 
     def __del__(self) -> None:
         _CLOSED.append(self._number)  # that is told with the next question: this may be in the middle of one
@@ -66,23 +66,23 @@ def prepare() -> None:
         process.start()
 
 
-def asked(kind: str, *given: Any) -> Any:
+def asked(kind: str, *arguments: Any) -> Any:
     """Return an answer of the child process: see `runtime_server.ASKED`.
 
     Raises:
         FailedError: the runtime raises an error; AbortedError: it ends its process.
     """
     closed = [_CLOSED.pop() for _ in range(len(_CLOSED))]
-    return _answered(_process(), closed, kind, *given)
+    return _answered(_process(), closed, kind, *arguments)
 
 
-def survives(kind: str, *given: Any) -> bool | None:
+def survives(kind: str, *arguments: Any) -> bool | None:
     """Return whether a question has an answer, of a process that it may end; None: it ends it."""
     if not Process.can_start():
         return False
     process = _new_process()
     try:
-        _answered(process, [], kind, *given)
+        _answered(process, [], kind, *arguments)
     except AbortedError:
         return None
     except FailedError:
@@ -96,15 +96,15 @@ def _answered(process: Process | None, *question: Any) -> Any:
     if process is None:
         from relayout.verification.runtime_server import answer
 
-        error, said, found = answer(*question)
+        error, said, reply = answer(*question)
     else:
         try:
-            error, said, found = process.answer(*question)
+            error, said, reply = process.answer(*question)
         except DiedError as death:
             raise AbortedError(f"it ends its process ({death.how})") from None
     if error:
         raise FailedError(said, error)
-    return found
+    return reply
 
 
 def _child() -> int:
@@ -114,7 +114,7 @@ def _child() -> int:
 
 @cache
 def _own_directory() -> str:
-    """Where runtimes put files of theirs: ONNX Runtime leaves one for its telemetry. It goes when this process ends."""
+    """Return a directory for files of runtimes, such as ONNX Runtime's telemetry; it goes when this process ends."""
     directory = tempfile.mkdtemp(prefix="relayout-verify-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory

@@ -37,7 +37,7 @@ OPEN = 64  # what a name in an extent counts, where only the room that a value t
 
 
 class Precision(StrEnum):
-    """What a model computes with, the most precise first."""
+    """The kinds of numbers that a model computes with, the most precise first."""
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"
@@ -81,7 +81,7 @@ class ModelValue:
     shape: tuple[int | None, ...] | None
     aliases: tuple[str, ...] = ()  # other names that a counterpart may have: the tensor's own, those of signatures
     # the values of the source that it holds in some layout; its own namesake as it is, if not among them
-    held: tuple[Holds, ...] = ()
+    source_values: tuple[Holds, ...] = ()
     operator: str = ""  # the operator that makes it; empty for a graph input
     node: str = ""  # which one
     order: int = 0  # its place among the values in topological order
@@ -113,31 +113,31 @@ class ModelValue:
     def names(self) -> tuple[str, ...]:
         """All names that it holds the value of, as it is: its own, unless it declares those to be in another layout."""
         own = (self.name, *self.aliases)
-        return () if any(item.name in own for item in self.held) else own
+        return () if any(item.name in own for item in self.source_values) else own
 
     @property
     def source_names(self) -> tuple[str, ...]:
-        """What it declares that it was called in its source; its own name where it declares nothing."""
-        return (*self.aliases, *(item.name for item in self.held)) or (self.name,)
+        """The names that the value declares to have had in its source; its own name where it declares nothing."""
+        return (*self.aliases, *(item.name for item in self.source_values)) or (self.name,)
 
     def size(self, other: "ModelValue | None" = None) -> int:
         """Bytes that it takes, as its shape tells, or its counterpart's; what is open in an extent counts `OPEN`."""
         size = self.dtype.itemsize if self.dtype is not None else 4
         if self.name in self.fed:
             return size * math.prod(OPEN if extent is None else extent for extent in self.fed[self.name])
-        told = self if self.shape is not None or other is None else other
-        for extent, name in zip_longest(told.shape or (), told.symbols):
+        value = self if self.shape is not None or other is None else other
+        for extent, name in zip_longest(value.shape or (), value.symbols):
             size *= (Extent.of(name).value({}, OPEN) if name else OPEN) if extent is None else extent
         return size
 
     def real(self, integers: Array) -> Array:
-        """What quantized integers stand for, in double precision."""
+        """Return the real numbers that quantized integers stand for, in double precision."""
         scale, zero = self._parameters(integers.ndim)
         real: Array = (integers.astype(np.float64) - zero) * scale
         return real
 
     def in_steps(self, real: Array) -> Array:
-        """The quantized integers that stand for real numbers, before they are rounded and clamped."""
+        """Return the quantized integers that stand for real numbers, before they are rounded and clamped."""
         scale, zero = self._parameters(real.ndim)
         steps: Array = real.astype(np.float64) / scale + zero
         return steps
@@ -149,12 +149,12 @@ class ModelValue:
     @property
     def all_names(self) -> tuple[str, ...]:
         """All names that it may be called by, whatever the layout."""
-        return (self.name, *self.aliases, *(item.name for item in self.held))
+        return (self.name, *self.aliases, *(item.name for item in self.source_values))
 
 
 @dataclass(frozen=True)
 class DeclaredPart:
-    """What a model that is a part of its source declares: the source's names of its outputs."""
+    """The declaration of a model that is a part of its source: the source's names of its outputs."""
 
     outputs: tuple[str, ...]
 
@@ -170,8 +170,8 @@ class Forced(Protocol):
     """A model of which some interior values are given."""
 
     @property
-    def given(self) -> Mapping[str, str]:
-        """Those among them that it needs, and the names under which to feed them."""
+    def entries(self) -> Mapping[str, str]:
+        """The fed values that it needs, each with the name under which to feed it."""
 
     @property
     def levels(self) -> int:
@@ -179,10 +179,10 @@ class Forced(Protocol):
 
     @property
     def requantized(self) -> float:
-        """How many steps of the result one step has, at most, of integers on the way that get its scale; 0: of none."""
+        """The most steps of the result in one step of integers that get its scale on the way; 0 if there are none."""
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The values of these names, made of what is given before them. RelayoutError if it fails."""
+        """Return the values of these names, made of what is given before them. RelayoutError if it fails."""
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -222,7 +222,7 @@ class RunnableModel:
 
     @property
     def rounding(self) -> float:
-        """What it rounds floats by while it computes, relative to their magnitude; 0 for no more than float32 does."""
+        """The rounding of its floats while it computes, relative to their magnitude; 0 for no more than float32's."""
         return 0.0
 
     @property
@@ -265,13 +265,13 @@ class RunnableModel:
         # quantized values that are moved at random by up to so many steps, where the runtime can do that
         moved: Mapping[str, int] | None = None,
     ) -> Runner:
-        """The model, ready to run."""
+        """Return the model, ready to run."""
         raise NotImplementedError
 
     def forced(
         self,
         shown: Sequence[str],  # what it makes
-        given: Sequence[str],  # interior values that are not computed but fed, wherever they are read
+        entry_names: Sequence[str],  # interior values that are not computed but fed, wherever they are read
         nudge: float = 0,  # the steps by which real numbers are moved before what is shown is quantized
         *,
         terms: bool = False,  # whether the magnitudes are added up of what is added up for what is shown
@@ -279,11 +279,11 @@ class RunnableModel:
         # none that can be
         own: bool = False,
     ) -> Forced | None:
-        """The part of the model that makes some values of others; None if its runtime cannot be given any."""
+        """Return the part of the model that makes some values of others; None if its runtime cannot be given any."""
         return None
 
     def before(self, name: str) -> set[str]:
-        """The names of all values that a value is made of, itself among them."""
+        """Return the names of all values that a value is made of, itself among them."""
         return {name}
 
     def sum_behind(self, name: str) -> str | None:
@@ -336,7 +336,7 @@ def precision_of_types(types: Iterable[Any]) -> Precision:
 
 
 def is_spelt(path: str | Path) -> bool:
-    """Whether a path is text, as runtimes want it: one of other bytes is known here by signs that are no characters."""
+    """Tell whether a path is text, as runtimes want it. A path of other bytes has signs here that are no characters."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -345,7 +345,7 @@ def is_spelt(path: str | Path) -> bool:
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """A runtime's message in one line, without the addresses of its source code and manuals."""
+    """Return a runtime's message in one line, without the addresses of its source code and manuals."""
     text = str(error)[: 10 * most]  # a name in it may be of any length, over which patterns take the square of it
     text = re.sub(r"\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from \S+ failed:)?", "", text)
     text = re.sub(r"\w+ onnxruntime::.*?\) (?=[A-Z])", "", text)
@@ -376,9 +376,9 @@ class OnDemandRunner:
         self._runner: Runner | None = None
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The values of these names."""
-        wanted = [name for name in names if name in self._shown]
-        if self._runner is None or wanted != self._names:
+        """Return the values of these names."""
+        shown_names = [name for name in names if name in self._shown]
+        if self._runner is None or shown_names != self._names:
             self._runner = None  # the room that it took is given back first
-            self._runner, self._names = self._make(wanted), wanted
+            self._runner, self._names = self._make(shown_names), shown_names
         return self._runner.run(feeds, names)

@@ -65,14 +65,14 @@ class SignatureSide(LiteRTFile):
         return _Called(self, OPTIMIZED if reference else DEFAULT)
 
     def called(self, interpreter: Any) -> Any:
-        """The interpreter's function for the signature."""
+        """Return the interpreter's function for the signature."""
         try:
             return interpreter.get_signature_runner(self._signature)
         except ValueError:
             raise ReadError(f"there is no signature {self._signature!r}", where=self.label) from None
 
     def _ends(self, details: dict[str, dict[str, Any]]) -> list[ModelValue]:
-        """A value for each tensor, by its first name; the others, and the tensor's own, are aliases."""
+        """Return a value for each tensor, by its first name; the others, and the tensor's own, are aliases."""
         names: dict[int, list[str]] = {}
         tensors = {int(each["index"]): each for each in details.values()}
         for name, each in details.items():
@@ -93,17 +93,17 @@ class _Called:
         self._fed: Feeds | None = None
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
-        """The outputs of these names."""
+        """Return the outputs of these names."""
         if feeds is not self._fed:
             self._fed = None
             interpreter = self._side.interpreter(self._kernels)  # one of its own: variables keep state
             called = self._side.called(interpreter)
             try:
-                self._found = called(**feeds)
+                self._outputs = called(**feeds)
             except (ValueError, RuntimeError) as error:
                 raise RunError("LiteRT", self._side.label, error) from None
             self._fed = feeds
-        return {name: np.asarray(self._found[name]) for name in names if name in self._found}
+        return {name: np.asarray(self._outputs[name]) for name in names if name in self._outputs}
 
 
 # The part of a `.tflite` that another model was cut from, where LiteRT cannot load the whole: it has no kernel for

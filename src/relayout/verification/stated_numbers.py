@@ -24,13 +24,13 @@ def initial_state(
     text: str,  # the metadata: JSON, in the order of axes of the first source
     dtype: np.dtype[Any],  # the input's type
     stored: tuple[int, ...],  # its shape
-    held: Sequence[Holds],  # what the input holds of its sources
+    source_values: Sequence[Holds],  # what the input holds of its sources
     names: Collection[str],  # what it is called, here and in the source
 ) -> Array | None:
     """Return the array, stored as the input is; None if the text is not as it is written."""
     try:
         array = np.array(json.loads(text), dtype)
-        for item in reversed(held):  # the oldest of a name: the values are those of the first source
+        for item in reversed(source_values):  # the oldest of a name: the values are those of the first source
             if array.ndim and item.name in names:
                 return np.asarray(relay(array, item, stored))
         return np.broadcast_to(array, stored)
@@ -89,14 +89,14 @@ def initial_array(value: ir.Value) -> Array | None:
     notes = value.metadata_props
     if INITIAL not in notes or value.dtype is None or value.shape is None or not value.shape.is_static():
         return None
-    held = Holds.of(notes)
+    source_values = Holds.of(notes)
     names = (value.name or "", notes.get(TENSOR, ""))
-    return initial_state(notes[INITIAL], value.dtype.numpy(), tuple(value.shape.numpy()), held, names)
+    return initial_state(notes[INITIAL], value.dtype.numpy(), tuple(value.shape.numpy()), source_values, names)
 
 
 def index_bounds(graph: ir.Graph) -> dict[str, int]:
     """Graph inputs that operators count with, and how far they may."""
-    found: dict[str, list[int]] = defaultdict(list)
+    bounds_by_input: dict[str, list[int]] = defaultdict(list)
     for node in graph:
         place = COUNTING_OPERAND.get(node.op_type)
         if place is None or len(node.inputs) <= place:
@@ -106,10 +106,10 @@ def index_bounds(graph: ir.Graph) -> dict[str, int]:
             continue
         extents = [extent for extent in data.shape if isinstance(extent, int)]
         if node.op_type not in COUNTING_ALL:
-            found[indices.name or ""].append(min(extents, default=1))
+            bounds_by_input[indices.name or ""].append(min(extents, default=1))
         elif len(extents) == len(data.shape):
-            found[indices.name or ""].append(prod(extents))
-    return {name: min(bounds) for name, bounds in found.items()}
+            bounds_by_input[indices.name or ""].append(prod(extents))
+    return {name: min(bounds) for name, bounds in bounds_by_input.items()}
 
 
 def _writes_once(node: ir.Node) -> bool:
@@ -156,14 +156,14 @@ def _columns(indices: ir.Value, extents: tuple[int | None, ...]) -> dict[str, Pl
     if node is None:
         return {indices.name or "": Places(extents)}
     columns = node.inputs if node.op_type in JOINING else (indices,)
-    found: dict[str, Places] = {}
+    places_by_input: dict[str, Places] = {}
     for column, extent in zip(columns, extents, strict=False):
         before = None if column is None else _as_it_is(column).producer()
         if before is not None and before.op_type in WITH_AN_AXIS and before.inputs[0] is not None:
             source = _as_it_is(before.inputs[0])
             if source.shape is not None and len(source.shape) == 1:
-                found[source.name or ""] = Places((extent,), 0)
-    return found
+                places_by_input[source.name or ""] = Places((extent,), 0)
+    return places_by_input
 
 
 def _as_it_is(value: ir.Value) -> ir.Value:
@@ -202,15 +202,15 @@ def ranges_of_inputs(graph: ir.Graph, ends: Mapping[str, tuple[float, int]]) -> 
         graph: the graph.
         ends: inputs and outputs that are quantized -> scale and zero point.
     """
-    found = {}
+    range_by_input = {}
     for value in graph.inputs:
         name = value.name or ""
         if name in ends:
-            found[name] = _range(*ends[name], value.dtype)
+            range_by_input[name] = _range(*ends[name], value.dtype)
         for use in value.uses():
             if use.node.op_type in QUANTIZING and (scale := step_of(use.node)):
-                found[name] = _range(scale, _zero_of(use.node), use.node.outputs[0].dtype)
-    return found
+                range_by_input[name] = _range(scale, _zero_of(use.node), use.node.outputs[0].dtype)
+    return range_by_input
 
 
 def _zero_of(node: ir.Node) -> int:
@@ -253,11 +253,16 @@ def implied_extents(
 
 
 def _permute(node: ir.Node, perm: Sequence[int], known: dict[ir.Value, Extents]) -> None:
-    given, made = _extents(node.inputs[0], known), _extents(node.outputs[0], known)
-    if node.inputs[0] is not None and given is not None and made is not None and len(perm) == len(given) == len(made):
+    input_extents, output_extents = _extents(node.inputs[0], known), _extents(node.outputs[0], known)
+    if (
+        node.inputs[0] is not None
+        and input_extents is not None
+        and output_extents is not None
+        and len(perm) == len(input_extents) == len(output_extents)
+    ):
         for place, axis in enumerate(perm):
-            given[axis] = made[place] if given[axis] is None else given[axis]
-        known[node.inputs[0]] = given
+            input_extents[axis] = output_extents[place] if input_extents[axis] is None else input_extents[axis]
+        known[node.inputs[0]] = input_extents
 
 
 def _unify(node: ir.Node, fact: Signature, known: dict[ir.Value, Extents]) -> None:
@@ -268,9 +273,11 @@ def _unify(node: ir.Node, fact: Signature, known: dict[ir.Value, Extents]) -> No
             if extent is not None and letter not in fact.whole and not (fact.broadcast and extent == 1):
                 extents.setdefault(letter, set()).add(extent)
     for value, letters, dims in ends:
-        told = [next(iter(extents[letter])) if len(extents.get(letter, ())) == 1 else None for letter in letters]
-        if len(told) == len(dims):
-            known[value] = [one if extent is None else extent for extent, one in zip(dims, told, strict=True)]
+        common_extents = [
+            next(iter(extents[letter])) if len(extents.get(letter, ())) == 1 else None for letter in letters
+        ]
+        if len(common_extents) == len(dims):
+            known[value] = [one if extent is None else extent for extent, one in zip(dims, common_extents, strict=True)]
 
 
 def _lettered(

@@ -125,7 +125,7 @@ class Stepwise:
             if pair.left.name != self._inputs[pair.right.name][0].left.name:
                 self._inputs[pair.right.name].append(pair)
         own = {value.name for value in left.inputs}
-        ends = (pair.left.name for held in self._inputs.values() for pair in held)
+        ends = (pair.left.name for input_pairs in self._inputs.values() for pair in input_pairs)
         self._ends = [name for name in dict.fromkeys(ends) if name not in own]
         self._source = left.runner([*self._ends, *self._holders.first])
         self._alone: dict[tuple[str, float, bool, bool], Forced | None] = {}
@@ -133,50 +133,58 @@ class Stepwise:
         self._extents: dict[str, int] = {}
 
     def judge(self, feeds: Feeds) -> dict[str, JudgedValue]:
-        """The source's name of each value -> what the second model makes there of the source's values."""
+        """Return the source's name of each value -> what the second model makes there of the source's values."""
         shown: set[str] = set(feeds)
         self._extents.clear()
         for part in batches([*chain(*self._inputs.values()), *self._holders.first.values()]):
             shown.update(self._source.run(feeds, [pair.left.name for pair in part]))
-        given = {**self._inputs, **self._holders.held}
-        given = {name: kept for name, held in given.items() if (kept := [p for p in held if p.left.name in shown])}
-        found: dict[str, dict[str, JudgedValue]] = {}
+        pairs_by_name = {**self._inputs, **self._holders.pairs_by_right}
+        pairs_by_name = {
+            name: shown_pairs
+            for name, pairs in pairs_by_name.items()
+            if (shown_pairs := [p for p in pairs if p.left.name in shown])
+        }
+        steps_by_source: dict[str, dict[str, JudgedValue]] = {}
         for part in batches([pair for pair in self._holders.judged if pair.left.name in shown]):
-            for (left, right), step in self._part(part, given, feeds).items():
-                found.setdefault(left, {})[right] = step
-        first = {name: pair.right.name for name, pair in self._holders.first.items() if name in found}
-        return {name: _worst(found[name], right) for name, right in first.items() if right in found[name]}
+            for (left, right), step in self._part(part, pairs_by_name, feeds).items():
+                steps_by_source.setdefault(left, {})[right] = step
+        first = {name: pair.right.name for name, pair in self._holders.first.items() if name in steps_by_source}
+        return {
+            name: _worst(steps_by_source[name], right)
+            for name, right in first.items()
+            if right in steps_by_source[name]
+        }
 
     def _part(
-        self, part: Sequence[Pair], given: Mapping[str, list[Pair]], feeds: Feeds
+        self, part: Sequence[Pair], pairs_by_name: Mapping[str, list[Pair]], feeds: Feeds
     ) -> dict[tuple[str, str], JudgedValue]:
-        """What is found of some pairs, each by the names of its values."""
-        interior = [name for name in given if name not in self._inputs]
+        """Return the judged value of each of some pairs, by the names of its two values."""
+        interior = [name for name in pairs_by_name if name not in self._inputs]
         self._alone.clear()
         forced = self._right.forced(list(dict.fromkeys(pair.right.name for pair in part)), interior)
         if forced is None:
             return {}
         self._rounds = forced.levels > 0 and self._left.precision is Precision.QUANTIZED
-        entries = {name: name for name in self._inputs} | dict(forced.given)
+        entries = {name: name for name in self._inputs} | dict(forced.entries)
         before = {(pair.left.name, pair.right.name): self._holders.source_of(pair) for pair in part}
         exact = self._run_source(
-            feeds, [*part, *chain(*(given[name] for name in entries)), *filter(None, before.values())]
+            feeds, [*part, *chain(*(pairs_by_name[name] for name in entries)), *filter(None, before.values())]
         )
-        found: dict[tuple[str, str], JudgedValue] = {}
+        steps: dict[tuple[str, str], JudgedValue] = {}
         for values in chain([exact], readings(exact, self._left.rounded)):
-            for choice, members in choices(part, [(name, given[name]) for name in entries]):
-                chosen = {entry: choice.get(name, given[name][0]) for name, entry in entries.items()}
+            for choice, members in choices(part, [(name, pairs_by_name[name]) for name in entries]):
+                chosen = {entry: choice.get(name, pairs_by_name[name][0]) for name, entry in entries.items()}
                 fed = self._carry_all(chosen, values)
                 theirs = forced.run(fed, list(dict.fromkeys(pair.right.name for pair in members)))
                 for pair in members:
                     key, operand = (pair.left.name, pair.right.name), before[pair.left.name, pair.right.name]
-                    made = theirs if operand is None else {key[1]: self._carried(operand, values)}
-                    step = self._closer(pair, exact, made, interior, fed, values)
-                    if step is not None and step.is_better(found.get(key)):
-                        found[key] = step
-            if all(step.verdict.passes for step in found.values()):
+                    their_values = theirs if operand is None else {key[1]: self._carried(operand, values)}
+                    step = self._closer(pair, exact, their_values, interior, fed, values)
+                    if step is not None and step.is_better(steps.get(key)):
+                        steps[key] = step
+            if all(step.verdict.passes for step in steps.values()):
                 break
-        return found
+        return steps
 
     def _carry_all(self, pairs: Mapping[str, Pair], values: Feeds) -> dict[str, Array]:
         return {entry: self._carried(pair, values) for entry, pair in pairs.items()}
@@ -189,47 +197,47 @@ class Stepwise:
         return exact
 
     def _carried(self, pair: Pair, values: Feeds) -> Array:
-        """What the second model has where the source has a value; its dynamic dimensions are what other values tell."""
+        """Return the second model's array for a value of the source; other values tell its dynamic dimensions."""
         return pair.fixed(self._extents).carried(values[pair.left.name])
 
     def _closer(
-        self, pair: Pair, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
+        self, pair: Pair, source: Feeds, theirs: Feeds, entry_names: Sequence[str], fed: Feeds, values: Feeds
     ) -> JudgedValue | None:
-        """The step of one value, looked at again where it does not pass."""
+        """Return the step of one value, looked at again where it does not pass."""
         if pair.right.name not in theirs:
             return None
         step = self._step(pair, source[pair.left.name], theirs[pair.right.name])
         if step is not None and step.leans:
             real = theirs[pair.right.name].dtype.kind == "f"
-            return step if real else self._beside_midway(pair, step, source, theirs, given, fed)
+            return step if real else self._beside_midway(pair, step, source, theirs, entry_names, fed)
         if step is not None and step.verdict is Verdict.DIFFERS:
-            step = self._beside_terms(pair, step, source, given, fed)
-            step = step if step.verdict.passes else self._beside_levels(pair, step, given, fed)
-            return step if step.verdict.passes else self._beside_own(pair, step, source, given, fed, values)
+            step = self._beside_terms(pair, step, source, entry_names, fed)
+            step = step if step.verdict.passes else self._beside_levels(pair, step, entry_names, fed)
+            return step if step.verdict.passes else self._beside_own(pair, step, source, entry_names, fed, values)
         return step
 
     def _making(
-        self, name: str, given: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
+        self, name: str, entry_names: Sequence[str], nudge: float = 0, *, terms: bool = False, own: bool = False
     ) -> Forced | None:
-        """What makes one value alone; kept for a part, since every reading of the operands asks for it again."""
+        """Return the part that makes one value alone; cached for these pairs, since every reading asks for it again."""
         key = (name, nudge, terms, own)
         if key not in self._alone:
-            self._alone[key] = self._right.forced([name], given, nudge, terms=terms, own=own)
+            self._alone[key] = self._right.forced([name], entry_names, nudge, terms=terms, own=own)
         return self._alone[key]
 
     def _beside_midway(
-        self, pair: Pair, step: JudgedValue, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
+        self, pair: Pair, step: JudgedValue, source: Feeds, theirs: Feeds, entry_names: Sequence[str], fed: Feeds
     ) -> JudgedValue:
-        """The step of a value that leans, judged by the elements that are not midway between two integers."""
+        """Return the step of a value that leans, judged by the elements that are not midway between two integers."""
         left, right = pair.same_way(source[pair.left.name], theirs[pair.right.name])
         width = max(BESIDE_MIDWAY.get(operator, MIDWAY) for operator in (pair.left.operator, pair.right.operator))
-        alone = self._making(pair.right.name, given)
+        alone = self._making(pair.right.name, entry_names)
         coarse = 0.0 if alone is None else alone.requantized
         # The first of two roundings moves a number by more than half a step, or the only one by as much as a whole one.
         if coarse > 1 or pair.left.operator in DOWNWARDS or pair.right.operator in DOWNWARDS:
             return JudgedValue(Verdict.CLOSE, step.difference)
         width = max(width, TWICE if coarse else 0)
-        rounded = [self._nudged(pair, nudge, source, theirs, given, fed) for nudge in (width, -width)]
+        rounded = [self._nudged(pair, nudge, source, theirs, entry_names, fed) for nudge in (width, -width)]
         if rounded[0] is None or rounded[1] is None:
             return step
         clear = rounded[0] == rounded[1]
@@ -238,68 +246,68 @@ class Stepwise:
         return JudgedValue(Verdict.CLOSE, step.difference)
 
     def _nudged(
-        self, pair: Pair, nudge: float, source: Feeds, theirs: Feeds, given: Sequence[str], fed: Feeds
+        self, pair: Pair, nudge: float, source: Feeds, theirs: Feeds, entry_names: Sequence[str], fed: Feeds
     ) -> Array | None:
         """A value of integers, rounded from numbers that are so many steps higher: by the second model, or the source.
 
         LiteRT's kernels compute with integers throughout; None where both models run there.
         """
         left, name = source[pair.left.name], pair.right.name
-        forced = self._making(name, given, nudge)
+        forced = self._making(name, entry_names, nudge)
         if forced is not None:
             return pair.same_way(left, forced.run(fed, [name])[name])[1]
         forced = self._left.forced([pair.left.name], [each for each in source if each != pair.left.name], nudge)
         if forced is None:
             return None
-        before = {entry: source[known] for known, entry in forced.given.items()}
+        before = {entry: source[known] for known, entry in forced.entries.items()}
         moved = forced.run({**source, **before}, [pair.left.name])[pair.left.name]
         return pair.same_way(moved, theirs[name])[0]
 
     def _beside_terms(
-        self, pair: Pair, step: JudgedValue, source: Feeds, given: Sequence[str], fed: Feeds
+        self, pair: Pair, step: JudgedValue, source: Feeds, entry_names: Sequence[str], fed: Feeds
     ) -> JudgedValue:
-        """The step of a sum of real numbers, measured by the magnitudes of what is added up."""
+        """Return the step of a sum of real numbers, measured by the magnitudes of what is added up."""
         name = self._right.sum_behind(pair.right.name)
-        forced = self._making(name, given, terms=True) if name else None
+        forced = self._making(name, entry_names, terms=True) if name else None
         if not name or forced is None:
             return step
         terms = forced.run(fed, [name])[name]
         if kind_of(terms, pair.left.quantized) is not Kind.REAL:
             return step
         off = relative(step.difference.max_abs, magnitude(terms))
-        found = replace(step.difference, max_rel=off, rounding=0.0)  # the type's own has been allowed for the sum
+        distance = replace(step.difference, max_rel=off, rounding=0.0)  # the type's own has been allowed for the sum
         rtol = min(REORDERED, self._tolerance.rtol)
         if pair.left.operator in ONE_BY_ONE:
             operands = [source[name].size for name in pair.left.operands if name in source]
             count = max(operands, default=1) / max(1, source[pair.left.name].size)
             rtol = max(rtol, 2 * EPSILON * math.sqrt(count))
         tolerance = replace(self._tolerance, rtol=rtol, rounding=0.0)
-        return JudgedValue(judge(found, Kind.REAL, tolerance, None, pair.left.step), found)
+        return JudgedValue(judge(distance, Kind.REAL, tolerance, None, pair.left.step), distance)
 
-    def _beside_levels(self, pair: Pair, step: JudgedValue, given: Sequence[str], fed: Feeds) -> JudgedValue:
-        """The step of what the second model rounds operands for, measured by what other roundings make of it.
+    def _beside_levels(self, pair: Pair, step: JudgedValue, entry_names: Sequence[str], fed: Feeds) -> JudgedValue:
+        """Return the step of what the second model rounds operands for, measured by what other roundings make of it.
 
         What rounding makes of a number that many elements have in common is common to them, and has a direction.
         """
         name = pair.right.name
-        forced = self._making(name, given) if self._rounds else None
+        forced = self._making(name, entry_names) if self._rounds else None
         if forced is None or not forced.levels:
             return step
-        made = forced.run(fed, [name])[name]
+        base = forced.run(fed, [name])[name]
         moved = (moved_by_rounding(fed, index, levels=forced.levels) for index in range(DISTURBANCES))
-        spread = wider(*(difference(made, forced.run(each, [name])[name]) for each in moved))
-        kind = kind_of(made, pair.left.quantized)
+        spread = wider(*(difference(base, forced.run(each, [name])[name]) for each in moved))
+        kind = kind_of(base, pair.left.quantized)
         return JudgedValue(judge(step.difference, kind, self._tolerance, spread, pair.left.step), step.difference)
 
     def _beside_own(
-        self, pair: Pair, step: JudgedValue, source: Feeds, given: Sequence[str], fed: Feeds, values: Feeds
+        self, pair: Pair, step: JudgedValue, source: Feeds, entry_names: Sequence[str], fed: Feeds, values: Feeds
     ) -> JudgedValue:
         """The step of what a recurrent operator yields, each of its steps on the source's results of those before."""
         name, left = pair.right.name, source[pair.left.name]
-        forced = self._making(name, given, own=True)
+        forced = self._making(name, entry_names, own=True)
         if forced is None:
             return step
-        theirs = forced.run({**fed, forced.given[name]: self._carried(pair, values)}, [name])
+        theirs = forced.run({**fed, forced.entries[name]: self._carried(pair, values)}, [name])
         return self._step(pair, left, theirs[name]) or step
 
     def _step(self, pair: Pair, left: Array, right: Array) -> JudgedValue | None:
@@ -310,28 +318,28 @@ class Stepwise:
             return None
         if left.shape != right.shape or left.dtype != right.dtype:
             return None
-        kind, found = kind_of(left, pair.left.quantized), difference(left, right)
-        verdict = judge(found, kind, self._tolerance, None, pair.left.step)
+        kind, distance = kind_of(left, pair.left.quantized), difference(left, right)
+        verdict = judge(distance, kind, self._tolerance, None, pair.left.step)
         if (
             kind is Kind.STEPS
             and left.dtype.itemsize == 2
             and unrounded.dtype.kind == "f"
-            and found.max_abs <= LOOKED_UP
+            and distance.max_abs <= LOOKED_UP
         ):
             verdict = min(verdict, Verdict.CLOSE, key=lambda one: one.rank)
         byte = kind is Kind.STEPS and left.dtype.itemsize == 1
         leans = byte and verdict is Verdict.CLOSE and has_direction(left, right, _clear(unrounded))
-        return JudgedValue(Verdict.DIFFERS if leans else verdict, found, leans)
+        return JudgedValue(Verdict.DIFFERS if leans else verdict, distance, leans)
 
 
 def _worst(steps: Mapping[str, JudgedValue], first: str) -> JudgedValue:
-    """What is found of a value, all that hold it taken together."""
+    """Return the judgement of a value: the worst of all values that hold it."""
     wrong = tuple(name for name, step in steps.items() if name != first and not step.verdict.passes)
     return replace(max(steps.values(), key=lambda step: step.verdict.rank), copies=wrong)
 
 
 def _clear(steps: Array) -> Array | None:
-    """Which numbers, in steps, a kernel rounds to the nearest integer though it rounds to halves first; None: all."""
+    """Return which numbers, in steps, round to the nearest integer though kernels round to halves first; None: all."""
     return np.abs(steps - np.floor(steps) - HALF_STEP) > TWICE if steps.dtype.kind == "f" else None
 
 
@@ -412,7 +420,7 @@ def delegated(rows: Array) -> Array:
 
 
 def asymmetric(rows: Array) -> Array:
-    """The same with halves away from 0."""
+    """Return each row in 255 steps from its least to its greatest element, 0 among them; halves go away from 0."""
     low, high = _ends(rows)
     step = _nonzero((high.astype(np.float64) - low) / (GREATEST - LEAST)).astype(np.float32)
     zero = _away(LEAST - low.astype(np.float64) / step).astype(np.float32)
@@ -421,7 +429,7 @@ def asymmetric(rows: Array) -> Array:
 
 
 def symmetric(rows: Array) -> Array:
-    """Each row in 127 steps on either side of 0."""
+    """Return each row in 127 steps on either side of 0."""
     step = _nonzero(np.abs(rows).max(1, keepdims=True) / np.float32(GREATEST))
     rounded: Array = _away(rows / step) * step
     return rounded
@@ -436,11 +444,14 @@ def readings(
     # name of an operand -> how many elements make a row in each operator that reads it, or how it is divided
     lengths: Mapping[str, tuple[int | BatchBlocks, ...]],
 ) -> Iterator[Feeds]:
-    """The values in all ways in which operands of hybrid operators may be rounded."""
-    known = {name: found for name, found in lengths.items() if name in values and values[name].size}
+    """Yield the values in all ways in which operands of hybrid operators may be rounded."""
+    known = {name: row_lengths for name, row_lengths in lengths.items() if name in values and values[name].size}
     for rounding in ROUNDINGS:
         for place in range(max(map(len, known.values()), default=-1) + 1):
-            yield {**values, **{name: _rounded(values[name], found, place, rounding) for name, found in known.items()}}
+            yield {
+                **values,
+                **{name: _rounded(values[name], row_lengths, place, rounding) for name, row_lengths in known.items()},
+            }
 
 
 def _rounded(
@@ -543,7 +554,7 @@ def _is_in_spread(row: Row, step: JudgedValue, *, has_declared: bool) -> bool:
 
 
 def _verdict(row: Row, *, fails: bool, excused: bool) -> Verdict:
-    """The verdict on a value whose operator was judged by itself."""
+    """Return the verdict on a value whose operator was judged by itself."""
     if fails:
         return Verdict.DIFFERS
     return Verdict.STEPWISE if row.verdict is Verdict.DIFFERS and excused else row.verdict

@@ -16,7 +16,7 @@ from relayout.layout.stored_as import OPENED_BATCH, Holds
 from relayout.progress import say
 from relayout.verification.compare import Tolerance
 from relayout.verification.comparison import Comparison, RunValues
-from relayout.verification.feeds import given_feeds
+from relayout.verification.feeds import user_feeds
 from relayout.verification.pairs import Pair
 from relayout.verification.quantization import QuantizationLoss, is_quantization, measured
 from relayout.verification.report import Row, VerifyReport
@@ -64,15 +64,15 @@ def batch_of(
 
 def _extent_in_second(pair: Pair, axis: int) -> int | None:
     """Return the second model's extent of an axis of the source's input; None where it is open."""
-    held = pair.right_held
-    if held is None:
+    holds = pair.right_held
+    if holds is None:
         return _extent(pair.right.shape, axis)
     if pair.left_held is not None:
         opened = _with_open_axis(pair, axis)
         if opened is None or -1 not in opened.shape:
             return None
         axis = opened.shape.index(-1)
-    extent = _extent(held.shape, axis)
+    extent = _extent(holds.shape, axis)
     return None if extent == -1 else extent
 
 
@@ -105,7 +105,7 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
     for count in batch.extents:
         chunks = list(_chunks(comparison, batch, count, np.random.default_rng([seed, count])))
         joined = {  # all that the source is fed, batch after batch, as one batch; what a part begins with, too
-            pair.left.name: _together(
+            pair.left.name: _concatenated(
                 [chunk[side][pair.left.name] for chunk in chunks], _place(batch.inputs, pair), count
             )
             for side, pairs in enumerate((comparison.inputs, comparison.begun))
@@ -119,7 +119,7 @@ def compare_rows(comparison: Comparison, batch: Batch, seed: int, *, alone: bool
         pairs, whole = [], {}
         for pair in comparison.outputs:
             place, name = _place(batch.outputs, pair), pair.left.name
-            whole[name] = _together([made[name] for _, made in chunks], place, count, batch.before)
+            whole[name] = _concatenated([values[name] for _, values in chunks], place, count, batch.before)
             pairs.append(_opened(pair, place))
         for row in comparison.compare(RunValues(pairs, True, chunks, carried, whole, results)):
             yield replace(row, name=f"{row.name} at batch {count}", batch=count)
@@ -135,18 +135,18 @@ def _opened(pair: Pair, place: tuple[int, int] | None) -> Pair:
     return replace(pair, left_held=left, right_held=right)
 
 
-def _factor(held: Holds, axis: int) -> int | None:
-    """The factor of what a value holds that one of its axes is; None where axes are not factors one by one."""
-    return held.perm[axis] if len(held.perm) == len(held.shape) and axis < len(held.perm) else None
+def _factor(holds: Holds, axis: int) -> int | None:
+    """Return the factor of what a value holds that one of its axes is; None where axes are not factors one by one."""
+    return holds.perm[axis] if len(holds.perm) == len(holds.shape) and axis < len(holds.perm) else None
 
 
-def _with_open_factor(held: Holds, factor: int) -> Holds:
+def _with_open_factor(holds: Holds, factor: int) -> Holds:
     """Return it with one factor of any extent."""
-    if len(held.factors) != len(held.shape):
-        return held
-    factors, shape = list(held.factors), list(held.shape)
+    if len(holds.factors) != len(holds.shape):
+        return holds
+    factors, shape = list(holds.factors), list(holds.shape)
     factors[factor] = shape[factor] = -1
-    return replace(held, factors=tuple(factors), shape=tuple(shape))
+    return replace(holds, factors=tuple(factors), shape=tuple(shape))
 
 
 def _chunks(
@@ -155,21 +155,21 @@ def _chunks(
     """Yield what the source is fed and gives, batch after batch; what is no batch is the same in all."""
     shared: dict[str, Array] = {}
     for index in range(-(-count // batch.before)):
-        feeds, given = comparison.run_source(shared, rng, signed=index % 2 == 0)
+        feeds, outputs = comparison.run_source(shared, rng, signed=index % 2 == 0)
         shared = {
             pair.left.name: feeds[pair.left.name] for pair in comparison.inputs if _place(batch.inputs, pair) is None
         }
-        yield feeds, given
+        yield feeds, outputs
 
 
 def _place(places: Mapping[str, object], pair: Pair) -> tuple[int, int] | None:
     """Return the axis of the batch in the source's value of a pair, and its runs; None if it has none."""
     names = (*pair.left.all_names, *pair.right.all_names, pair.name)
-    found = next((places[name] for name in names if name in places), None)
-    return (found, 1) if isinstance(found, int) else found  # type: ignore[return-value]
+    place = next((places[name] for name in names if name in places), None)
+    return (place, 1) if isinstance(place, int) else place  # type: ignore[return-value]
 
 
-def _together(arrays: Sequence[Array], place: tuple[int, int] | None, count: int, before: int = 0) -> Array:
+def _concatenated(arrays: Sequence[Array], place: tuple[int, int] | None, count: int, before: int = 0) -> Array:
     """Put arrays together along the batch, and keep so many rows."""
     if place is None:
         return arrays[0]
@@ -249,16 +249,16 @@ def verify(
         right = stack.enter_context(open_side(b))
         left = stack.enter_context(open_side(a, right.signature, other=right))
         comparison = Comparison(left, right, Tolerance(rtol, atol), tensors, runs=runs or 1, layouts=layouts or {})
-        given = given_feeds(inputs, left.inputs)
+        fixed_feeds = user_feeds(inputs, left.inputs)
         if is_quantization(left.precision, right.precision):
-            samples = 1 if len(given) == len(left.inputs) else comparison.runs if runs else SEEDS
+            samples = 1 if len(fixed_feeds) == len(left.inputs) else comparison.runs if runs else SEEDS
             comparison.runs = samples
-            return _report(comparison, seed, loss=measured(comparison, [given] * samples, seed, None))
+            return _report(comparison, seed, loss=measured(comparison, [fixed_feeds] * samples, seed, None))
         batch = batch_of(comparison)
         alone = batch is None or batch.is_open
         if alone:
-            run_all(comparison, given, seed, runs)
-        if given and not alone:
+            run_all(comparison, fixed_feeds, seed, runs)
+        if fixed_feeds and not alone:
             comparison.notes.append(
                 "inputs that were given have the source's batch, and the result takes another: all are random"
             )
@@ -271,14 +271,14 @@ def verify(
         return report if report.ok or not note else replace(report, notes=(*report.notes, note))
 
 
-def run_all(comparison: Comparison, given: Feeds, seed: int, runs: int | None) -> None:
+def run_all(comparison: Comparison, fixed_feeds: Feeds, seed: int, runs: int | None) -> None:
     """Compare on as many inputs as asked for; if nothing is asked for, on a second one where a run takes no second."""
-    comparison.run(given, np.random.default_rng([seed, 0]), signed=True)
-    is_random = len(given) < len(comparison.left.inputs)
+    comparison.run(fixed_feeds, np.random.default_rng([seed, 0]), signed=True)
+    is_random = len(fixed_feeds) < len(comparison.left.inputs)
     if runs is None and is_random and comparison.seconds < QUICK:
         comparison.runs = SEEDS
     for run in range(1, comparison.runs):
-        comparison.run(given, np.random.default_rng([seed, run]), signed=run % 2 == 0)
+        comparison.run(fixed_feeds, np.random.default_rng([seed, run]), signed=run % 2 == 0)
 
 
 def _report(

@@ -571,27 +571,27 @@ def test_what_stands_between_joined_groups_means_0(kind: str, zero: int, monkeyp
 
 def test_groups_are_joined_where_that_takes_less_time() -> None:
     """By prices: as `bench/measure_groups.py` prints them, of 128 channels sixteen together take the least."""
-    assert widened.together(8, 16, 1, (3, 5), 240) == 8
-    assert widened.together(128, 256, 1, (3, 3), 28 * 28) == 16
-    assert widened.together(32, 128, 4, (3, 3), 14 * 14) == 8
+    assert widened.groups_in_one(8, 16, 1, (3, 5), 240) == 8
+    assert widened.groups_in_one(128, 256, 1, (3, 3), 28 * 28) == 16
+    assert widened.groups_in_one(32, 128, 4, (3, 3), 14 * 14) == 8
     for alone in (
         (128, 128, 1, (3, 3), 28 * 28),
         (8, 16, 1, (3, 3), 1),
         (4, 128, 32, (3, 3), 784),
         (1, 8, 8, (3, 3), 784),
     ):
-        assert widened.together(*alone) == 1
+        assert widened.groups_in_one(*alone) == 1
     # Five is a divisor, but nothing from 2 to 4 is; a kernel of half a megabyte is not four times as long.
-    assert widened.together(5, 10, 1, (3, 3), 784) == 5
-    assert widened.together(512, 512 * 16, 4, (4, 4), 784) == 1
-    assert widened.together(2**40, 2**41, 1, (1, 1), 784) == 1  # and looks at no more counts than may be
+    assert widened.groups_in_one(5, 10, 1, (3, 3), 784) == 5
+    assert widened.groups_in_one(512, 512 * 16, 4, (4, 4), 784) == 1
+    assert widened.groups_in_one(2**40, 2**41, 1, (1, 1), 784) == 1  # and looks at no more counts than may be
 
 
 @pytest.mark.parametrize("widths", [(1, 1, 3), (8, 16, 3), (16, 48, 5)])
 def test_no_kernel_grows_beyond_what_is_said(widths: tuple[int, int, int]) -> None:
     depth, units, side = widths
     for count in (2, 64, 1024):
-        found = widened.together(count, count * units, depth, (side, side), 56 * 56)
+        found = widened.groups_in_one(count, count * units, depth, (side, side), 56 * 56)
         assert count * units * depth * side**2 * (found - 1) <= widened.MOST
 
 

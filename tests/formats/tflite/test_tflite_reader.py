@@ -257,7 +257,7 @@ def test_a_file_read_in_pieces_is_the_same_model(path: Path, monkeypatch: pytest
     pieces = read(path)
     assert to_proto(pieces) == whole
     raws = [getattr(value.const_value, "raw", None) for value in pieces.graph.initializers.values()]
-    assert {raw.held is None for raw in raws if isinstance(raw, StoredArray)} == {True, False}
+    assert {raw.cached_bytes is None for raw in raws if isinstance(raw, StoredArray)} == {True, False}
 
 
 def test_any_part_of_a_file_is_seen_through_a_window(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ DEVICES = "/dev"
 
 
 def identity(file: str | Path | int) -> Identity | None:
-    """The identity of a file or an open descriptor; None where there is no file."""
+    """Return the identity of a file or an open descriptor; None where there is no file."""
     try:
         status = os.stat(file)
     except (OSError, ValueError):
@@ -133,7 +133,7 @@ class Replacement:
                 staged.unlink(missing_ok=True)
 
     def _mode(self, place: Path) -> int | None:
-        """The permissions of the file that would be replaced; None where there is none, or a link to it.
+        """Return the permissions of the file that would be replaced; None where there is none, or a link to it.
 
         Raises:
             WriteError: it may not be replaced.

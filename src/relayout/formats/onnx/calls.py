@@ -57,7 +57,7 @@ class Calls:
 
 
 def body_nodes(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[InlinedNode]:
-    """The nodes of a body (or of a subgraph in it) as they are, but for Identities, through which one looks."""
+    """Yield the nodes of a body (or of a subgraph in it) as they are, but for Identities, through which one looks."""
 
     def read(value: ir.Value | None) -> Read:
         source = source_of(value)
@@ -71,7 +71,7 @@ def body_nodes(graph: ir.Graph, formals: Mapping[ir.Value, int]) -> Iterator[Inl
 
 
 def source_of(value: ir.Value | None) -> ir.Value | None:
-    """The value that Identities hand on."""
+    """Return the value that Identities hand on."""
     return behind(value, is_identity)
 
 
@@ -86,7 +86,7 @@ def holds_graph(attribute: ir.Attr) -> bool:
 
 
 def names_of(node: ir.Node) -> Iterator[str]:
-    """The names of what a node gives."""
+    """Return the names of what a node gives."""
     return (value.name for value in node.outputs if value.name)
 
 
@@ -98,31 +98,31 @@ def restore_calls(model: ir.Model) -> None:
 
     Functions that no node calls any longer are removed.
     """
-    found = facts_of(model).calls
-    if not isinstance(found, Calls):
+    inlined_calls = facts_of(model).calls
+    if not isinstance(inlined_calls, Calls):
         return
     add_facts(model, calls=None)
     graphs = set(all_graphs(model.graph))
-    restored = [call.node for call in reversed(found.calls) if _restored(call, graphs)]
+    restored = [call.node for call in reversed(inlined_calls.calls) if _restored(call, graphs)]
     if restored:
         model.graph.sort()
         _name_unread(model, restored)
-    for value in found.constants:
+    for value in inlined_calls.constants:
         graph = value.graph
         if graph is not None and value.is_initializer() and not value.uses() and not value.is_graph_output():
             del graph.initializers[value.name or ""]
-    _forget(model, found)
+    _forget(model, inlined_calls)
 
 
 def _restored(call: Call, graphs: set[ir.Graph]) -> bool:
     """Put a call back, if its nodes are what its function says."""
     actual: dict[int, ir.Value | None] = {}
     graph = call.body[0].node.graph if call.body else None
-    if graph not in graphs or any(made.node.graph is not graph for made in call.body):
+    if graph not in graphs or any(inlined_node.node.graph is not graph for inlined_node in call.body):
         return False
-    if not all(_is_as_made(made, call.identities, actual) for made in call.body):
+    if not all(_is_as_made(inlined_node, call.identities, actual) for inlined_node in call.body):
         return False
-    inside = {node for made in call.body for node in _nodes(made)}
+    inside = {node for inlined_node in call.body for node in _nodes(inlined_node)}
     shown = {*call.sources.values(), *call.results.values()}
     gone = inside.union(call.identities)
     if any(_escapes(value, gone) for node in inside for value in node.outputs if value not in shown):
@@ -146,7 +146,7 @@ def _put_back(call: Call, graph: ir.Graph, inputs: Sequence[ir.Value | None], go
             take_over(output, source, but=gone)
         if result is not source and (producer := result.producer()) is not None and producer.graph is graph:
             take_over(output, result)
-    for node in [*handing, *(made.node for made in call.body)]:
+    for node in [*handing, *(inlined_node.node for inlined_node in call.body)]:
         for slot in range(len(node.inputs)):
             node.replace_input_with(slot, None)
         graph.remove(node)
@@ -167,21 +167,30 @@ def _name_unread(model: ir.Model, calls: Sequence[ir.Node]) -> None:
 
 
 def _is_as_made(
-    made: InlinedNode,  # what it was
+    inlined_node: InlinedNode,  # what it was
     through: Mapping[ir.Node, None],  # Identities through which one looks
     actual: dict[int, ir.Value | None],  # what is read for the function's inputs, noted as it is found
 ) -> bool:
     """Tell whether a node is what it was, and reads what it did."""
-    node = made.node
-    if node.graph is None or node.op_identifier() != made.operator or len(node.inputs) != len(made.reads):
+    node = inlined_node.node
+    if (
+        node.graph is None
+        or node.op_identifier() != inlined_node.operator
+        or len(node.inputs) != len(inlined_node.reads)
+    ):
         return False
-    if node.attributes.keys() != made.attributes.keys():
+    if node.attributes.keys() != inlined_node.attributes.keys():
         return False
-    if not all(_equal(node.attributes[name], attribute) for name, attribute in made.attributes.items()):
+    if not all(_equal(node.attributes[name], attribute) for name, attribute in inlined_node.attributes.items()):
         return False
-    if not all(_is_read(wanted, value, through, actual) for wanted, value in zip(made.reads, node.inputs, strict=True)):
+    if not all(
+        _is_read(expected_read, value, through, actual)
+        for expected_read, value in zip(inlined_node.reads, node.inputs, strict=True)
+    ):
         return False
-    return all(_is_body(graph, *body, through, actual) for graph, body in zip(bodies(node), made.bodies, strict=True))
+    return all(
+        _is_body(graph, *body, through, actual) for graph, body in zip(bodies(node), inlined_node.bodies, strict=True)
+    )
 
 
 def _is_body(
@@ -193,24 +202,27 @@ def _is_body(
 ) -> bool:
     through = {**through, **dict.fromkeys(node for node in graph if is_identity(node))}
     return (
-        {node for node in graph if node not in through} == {made.node for made in nodes}
-        and all(_is_as_made(made, through, actual) for made in nodes)
-        and all(_is_read(wanted, value, through, actual) for wanted, value in zip(gives, graph.outputs, strict=True))
+        {node for node in graph if node not in through} == {inlined_node.node for inlined_node in nodes}
+        and all(_is_as_made(inlined_node, through, actual) for inlined_node in nodes)
+        and all(
+            _is_read(expected_read, value, through, actual)
+            for expected_read, value in zip(gives, graph.outputs, strict=True)
+        )
     )
 
 
 def _is_read(
-    wanted: Read, value: ir.Value | None, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]
+    expected_read: Read, value: ir.Value | None, through: Mapping[ir.Node, None], actual: dict[int, ir.Value | None]
 ) -> bool:
     value = behind(value, through.__contains__)
-    if isinstance(wanted, int):
-        return actual.setdefault(wanted, value) is value
-    return value is wanted
+    if isinstance(expected_read, int):
+        return actual.setdefault(expected_read, value) is value
+    return value is expected_read
 
 
-def _nodes(made: InlinedNode) -> Iterator[ir.Node]:
-    yield made.node
-    for nodes, _ in made.bodies:
+def _nodes(inlined_node: InlinedNode) -> Iterator[ir.Node]:
+    yield inlined_node.node
+    for nodes, _ in inlined_node.bodies:
         for inner in nodes:
             yield from _nodes(inner)
 
@@ -230,18 +242,18 @@ def _is_alive(value: ir.Value) -> bool:
     return producer.graph is not None if producer is not None else value.is_graph_input() or value.is_initializer()
 
 
-def _forget(model: ir.Model, found: Calls) -> None:
+def _forget(model: ir.Model, inlined_calls: Calls) -> None:
     """Remove functions that were called and are not any longer, and imports of domains that nothing needs."""
 
     def calls(graph: ir.Graph | ir.Function) -> list[Key]:
         return [node.op_identifier() for node in all_nodes(graph) if node.op_identifier() in model.functions]
 
     called = reached(calls(model.graph), lambda key: calls(model.functions[key]))
-    gone = dict.fromkeys(call.node.op_identifier() for call in found.calls)
+    gone = dict.fromkeys(call.node.op_identifier() for call in inlined_calls.calls)
     for key in [key for key in gone if key not in called]:
         del model.functions[key]
     used = {node.domain for node in all_nodes(model.graph)} | {domain for domain, _, _ in model.functions}
     used |= {node.domain for function in model.functions.values() for node in all_nodes(function)}
-    for domain in dict.fromkeys([*found.imports, *(key[0] for key in gone)]):
+    for domain in dict.fromkeys([*inlined_calls.imports, *(key[0] for key in gone)]):
         if domain and domain not in used:
             model.opset_imports.pop(domain, None)

@@ -87,10 +87,12 @@ def check_parts(model: ir.Model, proto: onnx.ModelProto, weights: Sequence[Weigh
         raise
     except Exception as error:  # onnx raises three types of its own, ValueError and RuntimeError
         raise InvalidModelError(one_line(error)) from None
-    found = {value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)}
+    inferred_types = {
+        value.name: value.type.tensor_type for value in (*inferred.graph.value_info, *inferred.graph.output)
+    }
     for node in light.graph.node:
         for name in node.output:
-            claim, inference = claims.get(name), found.get(name)
+            claim, inference = claims.get(name), inferred_types.get(name)
             if claim is None or inference is None or claim == inference:
                 continue
             if not _agree(claim, inference):
@@ -100,7 +102,7 @@ def check_parts(model: ir.Model, proto: onnx.ModelProto, weights: Sequence[Weigh
 
 
 def without_weights(model: ir.Model) -> onnx.ModelProto:
-    """The model as protobuf, with its large initializers as graph inputs of their type and shape."""
+    """Return the model as protobuf, with its large initializers as graph inputs of their type and shape."""
     return _light(*split(model, inferred=True))
 
 
@@ -124,19 +126,23 @@ def drop_contradicted(proto: onnx.ModelProto) -> Claims:
     if (inferred := _consistent(bare)) is None:
         return Claims([], [], None)
     values = chain(inferred.graph.value_info, inferred.graph.output)
-    found = {value.name: value.type.tensor_type for value in values if value.name in claims}
-    wrong = {name: None for name, claim in claims.items() if name in found and not _agree(claim, found[name])}
+    inferred_types = {value.name: value.type.tensor_type for value in values if value.name in claims}
+    wrong = {
+        name: None
+        for name, claim in claims.items()
+        if name in inferred_types and not _agree(claim, inferred_types[name])
+    }
     more = [
         name
         for name, claim in claims.items()
-        if name not in wrong and _says_more(claim, found.get(name), rankless=not strange)
+        if name not in wrong and _says_more(claim, inferred_types.get(name), rankless=not strange)
     ]
     for value in (value for value in proto.graph.output if value.name in wrong):
-        value.type.tensor_type.CopyFrom(found[value.name])
+        value.type.tensor_type.CopyFrom(inferred_types[value.name])
     if wrong:
-        kept = [value for value in proto.graph.value_info if value.name not in wrong]
+        remaining_values = [value for value in proto.graph.value_info if value.name not in wrong]
         del proto.graph.value_info[:]
-        proto.graph.value_info.extend(kept)
+        proto.graph.value_info.extend(remaining_values)
     # ONNX raises nothing where any operator is unknown to it.
     return Claims(list(wrong), more, None if wrong or strange else inferred)
 
@@ -151,7 +157,7 @@ def _says_more(
     if inference is None or not inference.HasField("shape"):
         return rankless and any(dim.HasField("dim_value") for dim in claim.shape.dim)
     pairs = zip(claim.shape.dim, inference.shape.dim, strict=False)
-    return any(dim.HasField("dim_value") and not found.HasField("dim_value") for dim, found in pairs)
+    return any(dim.HasField("dim_value") and not inferred_dim.HasField("dim_value") for dim, inferred_dim in pairs)
 
 
 def _computes_no_shapes(model: ir.Model) -> bool:
@@ -168,14 +174,14 @@ def _computes_no_shapes(model: ir.Model) -> bool:
 
 
 def _unknown(model: onnx.ModelProto) -> set[tuple[str, str]]:
-    """The operators of the main graph that ONNX does not know: domain and type."""
+    """Return the operators of the main graph that ONNX does not know: domain and type."""
     called = {(node.domain, node.op_type) for node in model.graph.node}
     called -= {(function.domain, function.name) for function in model.functions}
     return {(domain, name) for domain, name in called if not onnx.defs.has(name, domain)}
 
 
 def _consistent(proto: onnx.ModelProto) -> onnx.ModelProto | None:
-    """The model with inferred shapes; None where an operator contradicts what is stated or what it is given."""
+    """Return the model with inferred shapes; None where an operator contradicts what is stated or what it is given."""
     try:
         return infer(proto, strict=True)
     except ReadError:  # it crashes
@@ -184,9 +190,9 @@ def _consistent(proto: onnx.ModelProto) -> onnx.ModelProto | None:
         return None
 
 
-def _light(given: onnx.ModelProto, weights: Iterable[Weight]) -> onnx.ModelProto:
+def _light(model: onnx.ModelProto, weights: Iterable[Weight]) -> onnx.ModelProto:
     proto = onnx.ModelProto()
-    proto.CopyFrom(given)
+    proto.CopyFrom(model)
     inputs = {value.name for value in proto.graph.input}
     for weight in weights:
         header = weight.header()
@@ -205,7 +211,7 @@ def _without_claims(
     # otherwise.
     strange: set[tuple[str, str]],
 ) -> tuple[onnx.ModelProto, dict[str, onnx.TypeProto.Tensor]]:
-    """The model with its claimed shapes taken out, and the claims."""
+    """Return the model with its claimed shapes taken out, and the claims."""
     bare = onnx.ModelProto()
     bare.CopyFrom(light)
     del bare.graph.value_info[:]

@@ -35,10 +35,10 @@ from relayout.layout.stored_as import STATED
 def give_inferred(graph: ir.Graph, inferred: onnx.GraphProto, names: ExtentNames) -> None:
     """Give the values of a graph and of its bodies the types and shapes that inference found, in place."""
     types = _Types(names)
-    found = {value.name: value.type for value in (*inferred.value_info, *inferred.output)}
+    type_of = {value.name: value.type for value in (*inferred.value_info, *inferred.output)}
     for node in graph:
         for value in node.outputs:
-            declared = found.get(value.name or "")
+            declared = type_of.get(value.name or "")
             if declared is not None and not holds_map(declared) and not is_known_value(value):
                 types.give(value, declared)
     nested = {node.outputs[0].name: node for node in graph if node.attributes and node.outputs and bodies(node)}
@@ -68,12 +68,14 @@ class _Types:
                 ir.serde.deserialize_type_proto_for_type(declared),
                 ir.serde.deserialize_type_proto_for_shape(declared),
             )
-        made, shape = self._known[key]
+        ir_type, shape = self._known[key]
         if value.type is None:  # each value its own: a type can be changed
-            plain = type(made) is ir.TensorType
-            value.type = ir.TensorType(made.dtype, denotation=made.denotation) if plain and made else deepcopy(made)
+            plain = type(ir_type) is ir.TensorType
+            value.type = (
+                ir.TensorType(ir_type.dtype, denotation=ir_type.denotation) if plain and ir_type else deepcopy(ir_type)
+            )
         before = value.shape
-        value.shape = better_shape(before, None if shape is None else shape.copy(), kept=value.is_graph_output())
+        value.shape = better_shape(before, None if shape is None else shape.copy(), keep_names=value.is_graph_output())
         if before is not None and value.shape is not None:
             self._names.learn(before, tuple(value.shape))
 
@@ -109,10 +111,10 @@ def infer_with_states(model: ir.Model, used: set[str]) -> tuple[onnx.GraphProto,
         weaker = [state.weakened(loops.get(state.node.outputs[0].name or "")) for state in assumed]
         for state in (state for state, other in zip(assumed, weaker, strict=True) if other is None):
             state.value.shape = state.before
-        found = [state for state in weaker if state is not None]
-        if found == assumed:
+        remaining_states = [state for state in weaker if state is not None]
+        if remaining_states == assumed:
             return inferred, known
-        assumed = found
+        assumed = remaining_states
     for state in assumed:
         state.value.shape = state.before
     return infer_in_rounds(without_weights(model), used)
@@ -129,31 +131,37 @@ class _State(NamedTuple):
     dims: Dims  # those of them that are assumed, or what the file states
 
     def weakened(self, node: onnx.NodeProto | None) -> "_State | None":
-        """The state with those extents alone that the body gives back; None where it gives no such rank."""
+        """Return the state with those extents alone that the body gives back; None where it gives no such rank."""
         bodies_of = [each.g for each in node.attribute if each.name == "body"] if node is not None else []
         if not bodies_of or len(bodies_of[0].output) <= self.slot + 1:
             return None
         tensor = bodies_of[0].output[self.slot + 1].type.tensor_type
         if not tensor.HasField("shape") or len(tensor.shape.dim) != len(self.dims):
             return None
-        given = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim]
-        stated: Dims = (None,) * len(given) if self.before is None else dims_of_shape(self.before)
-        pairs = zip(self.dims, given, self.first, stated, strict=True)
+        output_dims = [
+            dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in tensor.shape.dim
+        ]
+        stated: Dims = (None,) * len(output_dims) if self.before is None else dims_of_shape(self.before)
+        pairs = zip(self.dims, output_dims, self.first, stated, strict=True)
         return self._replace(
             dims=tuple([dim if dim == got or dim != begins else own for dim, got, begins, own in pairs])
         )
 
 
 def _assumed(node: ir.Node) -> Iterator[_State]:
-    """The states of a Loop that leave extents open, of the shape that they begin with."""
+    """Yield the states of a Loop that leave extents open, of the shape that they begin with."""
     attribute = node.attributes.get("body") if node.op_type == "Loop" else None
     if attribute is None or node.domain or not node.outputs:
         return
     body = attribute.as_graph()
-    for slot, (state, given) in enumerate(zip(body.inputs[2:], node.inputs[2:], strict=False)):
-        if given is None or given.shape is None or (state.shape is not None and len(state.shape) != len(given.shape)):
+    for slot, (state, initial_state) in enumerate(zip(body.inputs[2:], node.inputs[2:], strict=False)):
+        if (
+            initial_state is None
+            or initial_state.shape is None
+            or (state.shape is not None and len(state.shape) != len(initial_state.shape))
+        ):
             continue
-        first = dims_of_shape(given.shape)
+        first = dims_of_shape(initial_state.shape)
         stated = _stated_dims(body, state, first)
         if any(isinstance(own, int) and own != dim for dim, own in zip(first, stated, strict=True)):
             continue
@@ -185,36 +193,36 @@ def complete_loop(node: ir.Node) -> bool:
 
     What it stacks has as many slices as it runs.
     """
-    attribute, found = node.attributes.get("body"), False
+    attribute, has_new_shapes = node.attributes.get("body"), False
     if attribute is None or attribute.type != ir.AttributeType.GRAPH:
         return False
     body = attribute.as_graph()
-    for state, begins, given, value in zip(
+    for state, initial_state, next_state, value in zip(
         body.inputs[2:], node.inputs[2:], body.outputs[1:], node.outputs, strict=False
     ):
-        shared = _common_dims(state, begins, given)
+        shared = _common_dims(state, initial_state, next_state)
         if shared is None or is_known_value(value):
             continue
         before = value.shape
         value.shape = better_shape(before, ir.Shape(shared))
-        found |= before is None or list(before) != list(value.shape or ())
+        has_new_shapes |= before is None or list(before) != list(value.shape or ())
     runs, states = _runs(node, body), max(0, len(node.inputs) - 2)
     for each, value in zip(body.outputs[1 + states :], node.outputs[states:], strict=False):
         if runs is not None and each.shape is not None and not (value.shape and isinstance(value.shape[0], int)):
             value.shape = better_shape(
                 ir.Shape([runs, *(dim if isinstance(dim, int) else None for dim in each.shape)]), value.shape
             )
-            found = True
-    return found
+            has_new_shapes = True
+    return has_new_shapes
 
 
-def _common_dims(state: ir.Value, begins: ir.Value | None, given: ir.Value) -> Dims | None:
+def _common_dims(state: ir.Value, initial_state: ir.Value | None, next_state: ir.Value) -> Dims | None:
     """Return what a state has in every run, of what a body reads and gives; None where their ranks differ."""
-    if state.shape is None or given.shape is None or len(state.shape) != len(given.shape):
+    if state.shape is None or next_state.shape is None or len(state.shape) != len(next_state.shape):
         return None
-    first = None if begins is None or begins.shape is None else dims_of_shape(begins.shape)
+    first = None if initial_state is None or initial_state.shape is None else dims_of_shape(initial_state.shape)
     names = first if first is not None and len(first) == len(state.shape) else ()
-    triples = zip_longest(dims_of_shape(state.shape), dims_of_shape(given.shape), names)
+    triples = zip_longest(dims_of_shape(state.shape), dims_of_shape(next_state.shape), names)
     return tuple(a if a == b and (isinstance(a, int) or a == begun) else None for a, b, begun in triples)
 
 
@@ -222,12 +230,12 @@ def _runs(node: ir.Node, body: ir.Graph) -> int | None:
     """Return how often a Loop runs, where its count is known and its body always goes on: `scan` is exported so."""
     count, begins = (*node.inputs[:2], None, None)[:2]
     goes_on: ir.Value | None = body.outputs[0] if body.outputs else None
-    while goes_on is not None and (maker := goes_on.producer()) is not None and maker.op_type == "Identity":
-        goes_on = maker.inputs[0]
+    while goes_on is not None and (producer := goes_on.producer()) is not None and producer.op_type == "Identity":
+        goes_on = producer.inputs[0]
     if goes_on is None or len(body.inputs) < 2:
         return None
-    asked = (goes_on,) if goes_on is not body.inputs[1] else ()
-    if not all(each is None or _is_true(each) for each in (begins, *asked)):
+    conditions = (goes_on,) if goes_on is not body.inputs[1] else ()
+    if not all(each is None or _is_true(each) for each in (begins, *conditions)):
         return None
     known = None if count is None else ir.convenience.get_const_tensor(count)
     return None if known is None or known.size != 1 else max(0, int(known.numpy().reshape(())))
@@ -306,38 +314,43 @@ def _open_claims(model: ir.Model) -> None:
 def _asked(model: ir.Model, outputs_of: OutputsOf | None) -> bool:
     """Find what shape inference does not, one node after another; whether anything was found."""
     nodes = list(all_nodes(model.graph))
-    found = False
+    has_new_shapes = False
     for node in reversed(nodes):
         if node.op_type == "Transpose" and not node.domain:
-            found |= _read_back(node)
+            has_new_shapes |= _read_back(node)
     for node in nodes:
         if node.op_type == "Loop" and not node.domain:
-            found |= complete_loop(node)
+            has_new_shapes |= complete_loop(node)
         if outputs_of is None or all(is_known_value(value) for value in node.outputs if value.name):
             continue
         # Shape inference has seen as much of it, but for what a body reads of the constants around it.
         is_seen = node.graph is model.graph or not any(_is_outer_constant(value, node) for value in node.inputs)
-        if node.domain in ("", "ai.onnx") and not found and is_seen and _is_inferred(node, model.opset_imports):
+        if (
+            node.domain in ("", "ai.onnx")
+            and not has_new_shapes
+            and is_seen
+            and _is_inferred(node, model.opset_imports)
+        ):
             continue
-        found |= _give_types(node, outputs_of(node, model.opset_imports))
-    return found
+        has_new_shapes |= _give_types(node, outputs_of(node, model.opset_imports))
+    return has_new_shapes
 
 
 def _is_outer_constant(value: ir.Value | None, node: ir.Node) -> bool:
     return value is not None and value.const_value is not None and value.graph is not node.graph
 
 
-def _give_types(node: ir.Node, told: Iterable[Output]) -> bool:
+def _give_types(node: ir.Node, output_types: Iterable[Output]) -> bool:
     """Give the outputs of a node the types and shapes that its operator tells; return whether a shape is news."""
-    found = False
-    for value, (kind, shape) in zip(node.outputs, told, strict=False):
+    has_new_shapes = False
+    for value, (kind, shape) in zip(node.outputs, output_types, strict=False):
         before = None if value.shape is None else list(value.shape)
         if value.name and shape is not None:
             value.shape = better_shape(value.shape, ir.Shape([dim or None for dim in shape]))
-            found |= before is None or before != list(value.shape or ())
+            has_new_shapes |= before is None or before != list(value.shape or ())
         if kind is not None and value.type is None:
             value.type = ir.TensorType(kind)
-    return found
+    return has_new_shapes
 
 
 def _read_back(node: ir.Node) -> bool:
@@ -349,15 +362,15 @@ def _read_back(node: ir.Node) -> bool:
     perm, value = node.attributes.get_ints("perm"), node.inputs[0] if node.inputs else None
     if value is None or value.is_graph_input() or not node.outputs:
         return False
-    given = node.outputs[0]
+    output = node.outputs[0]
     if value.type is None:
-        value.type = deepcopy(given.type)
+        value.type = deepcopy(output.type)
     if perm is None or (value.shape is not None and all(not is_open_dim(dim) for dim in value.shape)):
         return False
     before = None if value.shape is None else list(value.shape)
     dims: list[int | ir.SymbolicDim | str] = [f"{value.name}_dim_{axis}" for axis in range(len(perm))]
-    if given.shape is not None and sorted(perm) == list(range(len(given.shape))):
-        for axis, dim in zip(perm, given.shape, strict=True):
+    if output.shape is not None and sorted(perm) == list(range(len(output.shape))):
+        for axis, dim in zip(perm, output.shape, strict=True):
             dims[axis] = dims[axis] if is_open_dim(dim) else dim
     value.shape = better_shape(value.shape, ir.Shape(dims))
     return before != list(value.shape or ())

@@ -49,14 +49,14 @@ def output_size(
 
 
 def _broadcast(operands: Operands, *more: Sequence[int]) -> float:
-    """The elements of operands that are stretched to each other, and to more shapes."""
+    """Return the elements of operands that are stretched to each other, and to more shapes."""
     shapes = [*(array.shape for array in operands if array is not None), *more]
     extents = zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1)
     return math.prod(float(max(map(abs, each))) for each in extents)
 
 
 def _integers(operands: Operands, slot: int) -> list[int]:
-    """The elements of an operand, as extents."""
+    """Return the elements of an operand, as extents."""
     array = operands[slot] if slot < len(operands) else None
     return [] if array is None else [abs(int(item or 0)) for item in array.reshape(-1).tolist()]
 
@@ -354,7 +354,7 @@ MOST_TOGETHER = 1 << 26  # bytes of all long values of a graph
 
 
 class Evaluation:
-    """What is known of a graph in advance, node after node.
+    """The values and extents of a graph that are known in advance, node after node.
 
     A vector of shapes may be known in part. It is an array of objects then: integers, extents with symbols, and None
     for an extent that has no name.
@@ -409,7 +409,7 @@ class Evaluation:
                 yield name, array
 
     def _partly(self, names: Sequence[str]) -> bool:
-        """Whether some of the vectors that are joined are known, and of the others how long they are: that is noted."""
+        """Tell whether some of the joined vectors are known, but not all. Note the lengths of the others."""
         known = [name for name in names if name in self.values]
         if len(known) in (0, len(names)) or any(self.values[name].dtype.kind not in "iO" for name in known):
             return False
@@ -428,13 +428,13 @@ class Evaluation:
         return array.astype(onnx.helper.tensor_dtype_to_np_dtype(kind), copy=False)
 
     def followed(self, node: onnx.NodeProto) -> Iterator[tuple[str, list[Item]]]:
-        """The extents of what a node gives, as far as those of what it reads tell."""
+        """Yield the extents of what a node gives, as far as those of what it reads tell."""
         names = [name for name in dict.fromkeys(node.input) if name]
         numbers = {name: self.values[name] for name in names if name in self.values}
         data = {name: numpy_helper.from_array(array) for name, array in numbers.items() if array.dtype.kind in "if"}
         version = max((one.version for one in self.opsets if one.domain in ("", "ai.onnx")), default=1)
-        found = infer_node(node, dict(self._types(names)), data, version)
-        yield from ((name, self._dims(kind.tensor_type) or []) for name, kind in found.items())
+        inferred_types = infer_node(node, dict(self._types(names)), data, version)
+        yield from ((name, self._dims(kind.tensor_type) or []) for name, kind in inferred_types.items())
 
     def _types(self, names: Sequence[str]) -> Iterator[tuple[str, onnx.TypeProto]]:
         for name in names:
@@ -444,7 +444,7 @@ class Evaluation:
                 yield name, onnx.TypeProto(tensor_type=self.shapes[name])
 
     def dims(self, name: str) -> list[Item] | None:
-        """The extents of a value; None: not even its rank is known."""
+        """Return the extents of a value; None: not even its rank is known."""
         if name in self.constants:
             return self.constants[name]
         tensor = self.shapes.get(name)
@@ -459,7 +459,7 @@ class Evaluation:
         ]
 
     def extent(self, name: str) -> Item:
-        """The extent of a dimension of that name."""
+        """Return the extent of a dimension of that name."""
         return self.named[name] if name in self.named else Extent.of(name)
 
     def _results(self, node: onnx.NodeProto, names: Sequence[str], follows: bool) -> list[Array]:
@@ -467,22 +467,22 @@ class Evaluation:
             return _shape(node, self.dims(names[0]))
         if node.op_type not in (FROM_EXTENTS if follows else SHAPE_ARITHMETIC):
             return []
-        given = {}
+        operands = {}
         for name in names:
             array = self.values.get(name)
             if array is None and name in self.weights:
                 array = self.values[name] = numpy_helper.to_array(self.weights[name])
             if array is None:
                 return []
-            given[name] = array
-        if not writes_at_most(node, [given.get(name) for name in node.input], MOST_BYTES):
+            operands[name] = array
+        if not writes_at_most(node, [operands.get(name) for name in node.input], MOST_BYTES):
             return []
-        if any(array.dtype == object for array in given.values()):
+        if any(array.dtype == object for array in operands.values()):
             if node.op_type in OF_ITEMS:
-                return OF_ITEMS[node.op_type](*(given[name] for name in node.input))
+                return OF_ITEMS[node.op_type](*(operands[name] for name in node.input))
             if node.op_type in PRODUCTS:
-                return product_or_quotient(node, given)
-        return node_results(node, given, self.opsets)
+                return product_or_quotient(node, operands)
+        return node_results(node, operands, self.opsets)
 
 
 def _shape(node: onnx.NodeProto, dims: Sequence[Item] | None) -> list[Array]:

@@ -74,20 +74,22 @@ class _Old:
 
     def number(self, name: str, values: Any) -> str:
         """Return the name of a new constant."""
-        node, made = self.node, self.raising.unique(f"{self.node.output[0]}/{name}")
-        value = numpy_helper.from_array(np.asarray(values, np.int64), made)
-        self.before.append(helper.make_node("Constant", [], [made], name=f"{node.name or made}/{name}", value=value))
-        return made
+        node, constant_name = self.node, self.raising.unique(f"{self.node.output[0]}/{name}")
+        value = numpy_helper.from_array(np.asarray(values, np.int64), constant_name)
+        self.before.append(
+            helper.make_node("Constant", [], [constant_name], name=f"{node.name or constant_name}/{name}", value=value)
+        )
+        return constant_name
 
     def lengthen(self, count: int) -> None:
         """Give the second operand more axes of one element behind its own."""
         if count <= 0:
             return
         name, rank = self.node.input[1], self.rank(1)
-        made = self.raising.unique(f"{self.node.output[0]}/{name}")
+        output_name = self.raising.unique(f"{self.node.output[0]}/{name}")
         axes = list(range(rank, rank + count))
-        self.before.append(helper.make_node("Unsqueeze", [name], [made], name=made, axes=axes))
-        self.node.input[1] = made
+        self.before.append(helper.make_node("Unsqueeze", [name], [output_name], name=output_name, axes=axes))
+        self.node.input[1] = output_name
 
 
 def raise_first_opsets(proto: onnx.ModelProto) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ def fold(
        constants that they alone read.
     2. Of the others each for itself, where its operands and results are not large.
     """
-    found, grown = False, int(model.meta.get(GROWN, 0))
+    is_changed, grown = False, int(model.meta.get(GROWN, 0))
     for graph in list(all_graphs(model.graph)):
         chosen, grown = _chosen(graph, grown, size_at_first // PART)
         constants: Constants = {}
@@ -70,9 +70,9 @@ def fold(
             growth = 0 if results is None or node in chosen else _growth(node, results)
             if results is not None and (node in chosen or grown + growth <= MOST_GROWTH):
                 replace_by_constants(graph, node, results, constants)
-                found, grown = True, grown + growth
+                is_changed, grown = True, grown + growth
     model.meta[GROWN] = grown
-    return found
+    return is_changed
 
 
 def _chosen(
@@ -125,7 +125,7 @@ def _are_worth_it(nodes: Collection[ir.Node]) -> bool:
 
 def _constant_nodes(graph: ir.Graph) -> dict[ir.Node, None]:
     """Return the nodes that can be computed one after another, as far as extents tell, in order."""
-    found: dict[ir.Node, None] = {}
+    constant_nodes: dict[ir.Node, None] = {}
     values: set[ir.Value] = set()
     for node in graph:
         operands = [value for value in node.inputs if value is not None]
@@ -133,9 +133,9 @@ def _constant_nodes(graph: ir.Graph) -> dict[ir.Node, None]:
             continue
         are_known = bool(operands) and all(value in values or _is_known(value, LARGEST) for value in operands)
         if are_known and all(map(_has_few_elements, node.outputs)):
-            found[node] = None
+            constant_nodes[node] = None
             values.update(node.outputs)
-    return found
+    return constant_nodes
 
 
 def _has_few_elements(value: ir.Value) -> bool:
@@ -163,15 +163,15 @@ def _sum_of_bytes(values: Iterable[ir.Value | None]) -> int:
 
 def _before(node: ir.Node, constant: Collection[ir.Node], chosen: Collection[ir.Node]) -> set[ir.Node]:
     """Return a node with all before it that have to be computed for it."""
-    found: set[ir.Node] = set()
+    needed_nodes: set[ir.Node] = set()
     ahead = [node]
-    while ahead and len(found) <= MOST_TOGETHER:
+    while ahead and len(needed_nodes) <= MOST_TOGETHER:
         node = ahead.pop()
-        if node in found or node in chosen:
+        if node in needed_nodes or node in chosen:
             continue
-        found.add(node)
+        needed_nodes.add(node)
         ahead += [producer for producer in producers(node.inputs) if producer in constant]
-    return found
+    return needed_nodes
 
 
 def _growth(node: ir.Node, results: list[NDArray[Any]]) -> int:
@@ -298,18 +298,18 @@ def replace_by_constants(
             value.name = None
             continue
         tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape), name=value.name)
-        made = ir.val(value.name, const_value=tensor)
+        constant = ir.val(value.name, const_value=tensor)
         if value.is_graph_output():
-            made.name = tensor.name = f"{value.name}/constant"
-            copy = ir.node("Identity", [made])
+            constant.name = tensor.name = f"{value.name}/constant"
+            copy = ir.node("Identity", [constant])
             graph.insert_before(node, copy)
             take_over(copy.outputs[0], value, but=[node])
-        value.replace_all_uses_with(made)
+        value.replace_all_uses_with(constant)
         value.name = None
-        if made.uses():
-            graph.register_initializer(made)
+        if constant.uses():
+            graph.register_initializer(constant)
             if constants is not None and is_compared:
-                constants[key] = made
+                constants[key] = constant
     graph.remove(node, safe=True)
 
 
@@ -393,11 +393,14 @@ def _size_of_results(node: ir.Node, views: Mapping[ir.Value, int]) -> int | None
     operands = [value for value in node.inputs if value is not None]
     if not operands or not all(_has_known_operands(value, views) for value in operands):
         return None
-    read, made = list(map(bytes_of, operands)), [bytes_of(value) for value in node.outputs if value.name]
-    if None in read or None in made:
+    operand_sizes, result_sizes = (
+        list(map(bytes_of, operands)),
+        [bytes_of(value) for value in node.outputs if value.name],
+    )
+    if None in operand_sizes or None in result_sizes:
         return None
-    size = sum(filter(None, made))
-    return size if size <= sum(filter(None, read)) else None
+    size = sum(filter(None, result_sizes))
+    return size if size <= sum(filter(None, operand_sizes)) else None
 
 
 def _has_known_operands(value: ir.Value, views: Mapping[ir.Value, int]) -> bool:

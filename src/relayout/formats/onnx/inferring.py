@@ -34,7 +34,7 @@ class ExtentNames:
         self.used: set[str] = set()
         ends = (*graph.inputs, *graph.outputs)
         shapes = (shape for end in ends for shape in (end.shape, end.meta.get(STATED)) if shape is not None)
-        self._kept = {name for shape in shapes for dim in shape for name in symbols_of_dim(dim)}
+        self._stated = {name for shape in shapes for dim in shape for name in symbols_of_dim(dim)}
         self._same: dict[str, Extent] = {}
 
     def learn(self, before: ir.Shape | None, after: Sequence[int | ir.SymbolicDim | str] | None) -> None:
@@ -43,10 +43,10 @@ class ExtentNames:
             return
         for dim, other in zip(before, after, strict=True):
             name = None if isinstance(dim, int) else dim.value
-            found = other if isinstance(other, int | str) else other.value
-            if name is None or found in (None, "") or not MADE_UP.fullmatch(name) or name in self._kept:
+            other_extent = other if isinstance(other, int | str) else other.value
+            if name is None or other_extent in (None, "") or not MADE_UP.fullmatch(name) or name in self._stated:
                 continue
-            extent = self._of(Extent.of(found))
+            extent = self._of(Extent.of(other_extent))
             if name not in self._same and name not in extent.names:
                 self._same[name] = extent
 
@@ -100,7 +100,7 @@ INTEGERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.INT32, onnx.TensorProto
 
 
 def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) -> onnx.ModelProto:
-    """The model with inferred types and shapes; from the values of shapes, too, where that stays small.
+    """Return the model with inferred types and shapes; from the values of shapes, too, where that stays small.
 
     Args:
         model: what to infer.
@@ -117,7 +117,7 @@ def infer_shapes(model: onnx.ModelProto, stated: onnx.GraphProto | None = None) 
 
 
 def infer_and_judge(model: onnx.ModelProto) -> tuple[onnx.ModelProto, bool]:
-    """The model with inferred types and shapes, and whether nothing is left to find: see `is_settled`."""
+    """Return the model with inferred types and shapes, and whether nothing is left to find: see `is_settled`."""
     plain = infer(model)
     if is_settled(plain.graph):
         return plain, True
@@ -169,9 +169,9 @@ def _inferred(model: onnx.ModelProto, ask: Ask) -> onnx.ModelProto | None:
 
 
 def _replace(values: Any, others: Iterable[onnx.ValueInfoProto]) -> None:
-    kept = list(others)
+    new_values = list(others)
     del values[:]
-    values.extend(kept)
+    values.extend(new_values)
 
 
 def _made_empty(model: onnx.ModelProto) -> list[int]:
@@ -187,15 +187,19 @@ def _made_empty(model: onnx.ModelProto) -> list[int]:
     weights = {tensor.name: tensor for tensor in graph.initializer}
     types |= {name: onnx.helper.make_tensor_type_proto(each.data_type, each.dims) for name, each in weights.items()}
     version = max((each.version for each in model.opset_import if each.domain in ALIASES), default=1)
-    found = []
+    indices = []
     for index, node in enumerate(graph.node):
         if not _may_be_filled(node, empty, types):
             continue
         large = {name: _large(types[name]) for name in node.input if name in types}
-        given = infer_node(node, large, {name: weights[name] for name in node.input if name in weights}, version)
-        if not any(_has(given[name], _is_zero) for name in node.output if name in empty and name in given):
-            found.append(index)
-    return found
+        inferred_types = infer_node(
+            node, large, {name: weights[name] for name in node.input if name in weights}, version
+        )
+        if not any(
+            _has(inferred_types[name], _is_zero) for name in node.output if name in empty and name in inferred_types
+        ):
+            indices.append(index)
+    return indices
 
 
 def _may_be_filled(node: onnx.NodeProto, empty: set[str], types: Mapping[str, onnx.TypeProto]) -> bool:
@@ -218,7 +222,7 @@ def _has(kind: onnx.TypeProto, test: Callable[[onnx.TensorShapeProto.Dimension],
 
 
 def _large(kind: onnx.TypeProto) -> onnx.TypeProto:
-    """A type whose open extents are a number that many others divide."""
+    """Return a type whose open extents are a number that many others divide."""
     result = onnx.TypeProto()
     result.CopyFrom(kind)
     for dim in filter(_is_unset, result.tensor_type.shape.dim):
@@ -227,20 +231,20 @@ def _large(kind: onnx.TypeProto) -> onnx.TypeProto:
 
 
 def _opened(graph: onnx.GraphProto, nodes: Sequence[int]) -> dict[str, onnx.ValueInfoProto]:
-    """The types of what some nodes give, with extents of 0 open."""
+    """Return the types of what some nodes give, with extents of 0 open."""
     names = {name for index in nodes for name in graph.node[index].output}
-    found = {}
+    opened_values = {}
     for value in (*graph.value_info, *graph.output):
         if value.name in names:
-            found[value.name] = onnx.ValueInfoProto()
-            found[value.name].CopyFrom(value)
-            for dim in filter(_is_zero, found[value.name].type.tensor_type.shape.dim):
+            opened_values[value.name] = onnx.ValueInfoProto()
+            opened_values[value.name].CopyFrom(value)
+            for dim in filter(_is_zero, opened_values[value.name].type.tensor_type.shape.dim):
                 dim.Clear()
-    return found
+    return opened_values
 
 
 def _names_with(values: Iterable[onnx.ValueInfoProto], test: Callable[[onnx.TypeProto], bool]) -> set[str]:
-    """The values whose types pass a test; what is stated alike is looked at once."""
+    """Return the values whose types pass a test; what is stated alike is looked at once."""
     results: dict[bytes, bool] = {}
     names = set()
     for value in values:
@@ -254,7 +258,7 @@ def _names_with(values: Iterable[onnx.ValueInfoProto], test: Callable[[onnx.Type
 
 
 def is_settled(graph: onnx.GraphProto) -> bool:
-    """Whether nothing is left to find: every shape is known, and no operator gives constants, or what could be a shape.
+    """Tell whether a graph is settled: every shape is known, and no operator gives constants or a possible shape.
 
     A graph with bodies is never said to be.
     """
@@ -327,7 +331,7 @@ def _is_open_vector(value: onnx.ValueInfoProto) -> bool:
 
 
 def _lengths(graph: onnx.GraphProto) -> Iterator[int]:
-    """The lengths of vectors that are too long for a shape, of subgraphs too."""
+    """Yield the lengths of vectors that are too long for a shape, of subgraphs too."""
     for value in (*graph.input, *graph.value_info, *graph.output):
         dims = value.type.tensor_type.shape.dim
         if len(dims) == 1 and dims[0].dim_value > SHORT:
@@ -362,19 +366,19 @@ def is_known_value(value: ir.Value) -> bool:
     return value.type is not None and value.shape is not None and all(isinstance(dim, int) for dim in value.shape)
 
 
-def better_shape(stated: ir.Shape | None, inferred: ir.Shape | None, *, kept: bool = True) -> ir.Shape | None:
+def better_shape(stated: ir.Shape | None, inferred: ir.Shape | None, *, keep_names: bool = True) -> ir.Shape | None:
     """Return the stated shape, with the extents that it leaves open taken from the inferred one.
 
-    Where it need not be `kept`, so are those that an inference before has made names for.
+    With `keep_names` False, extents with made-up names are taken from it, too.
     """
     if stated is None or inferred is None or len(stated) != len(inferred):
         return stated if stated is not None else inferred
     pairs = zip(stated, inferred, strict=True)
-    return ir.Shape([b if isinstance(b, int) or is_open_dim(a, kept=kept) else a for a, b in pairs])
+    return ir.Shape([b if isinstance(b, int) or is_open_dim(a, keep_names=keep_names) else a for a, b in pairs])
 
 
-def is_open_dim(dim: int | ir.SymbolicDim, *, kept: bool = True) -> bool:
-    """Return whether a dimension has no extent; with `kept` False a made-up name counts as none."""
+def is_open_dim(dim: int | ir.SymbolicDim, *, keep_names: bool = True) -> bool:
+    """Return whether a dimension has no extent; with `keep_names` False a made-up name counts as none."""
     if isinstance(dim, int):
         return False
-    return dim.value is None or (not kept and MADE_UP.fullmatch(dim.value) is not None)
+    return dim.value is None or (not keep_names and MADE_UP.fullmatch(dim.value) is not None)

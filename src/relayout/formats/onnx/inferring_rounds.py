@@ -19,7 +19,7 @@ RANGE_OPERANDS = 3
 
 
 def tiled(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extents of what a Tile gives: its operand's, as often as it is repeated."""
+    """Return the extents of what a Tile gives: its operand's, as often as it is repeated."""
     repeats = evaluation.values.get(node.input[1]) if len(node.input) == 2 else None
     dims = evaluation.dims(node.input[0])
     if repeats is None or dims is None or repeats.shape != (len(dims),):
@@ -28,20 +28,20 @@ def tiled(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
 
 
 def reshaped(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extents of what a Reshape gives, as its vector of shapes and the extents of its operand tell them."""
+    """Return the extents of what a Reshape gives, as its vector of shapes and the extents of its operand tell them."""
     if len(node.input) < 2:  # before opset 5 an attribute says it, which shape inference reads
         return []
-    wanted, dims = evaluation.values.get(node.input[1]), evaluation.dims(node.input[0])
-    if wanted is None or wanted.ndim != 1:
+    shape_vector, dims = evaluation.values.get(node.input[1]), evaluation.dims(node.input[0])
+    if shape_vector is None or shape_vector.ndim != 1:
         return []
-    items: list[Item] = wanted.tolist()
+    items: list[Item] = shape_vector.tolist()
     if not any(attribute.name == "allowzero" and attribute.i for attribute in node.attribute):
         own = [*(dims or ()), *[None] * len(items)]
         items = [own[axis] if item == 0 else item for axis, item in enumerate(items)]
-    given = _element_count(dims)
+    element_count = _element_count(dims)
     others = [Extent.of(item) for item in items if item is not None and item != -1]
-    if items.count(-1) == 1 and given is not None and len(others) == len(items) - 1:
-        items[items.index(-1)] = item_of(given.floor(product(others)))
+    if items.count(-1) == 1 and element_count is not None and len(others) == len(items) - 1:
+        items[items.index(-1)] = item_of(element_count.floor(product(others)))
     return [None if item == -1 else item for item in items]
 
 
@@ -51,36 +51,36 @@ def _element_count(dims: Sequence[Item] | None) -> Extent | None:
 
 
 def expanded(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extents of what an Expand gives: its operand's, stretched to its vector of shapes."""
-    wanted, dims = evaluation.values.get(node.input[1]), evaluation.dims(node.input[0])
-    if wanted is None or wanted.ndim != 1 or dims is None:
+    """Return the extents of what an Expand gives: its operand's, stretched to its vector of shapes."""
+    shape_vector, dims = evaluation.values.get(node.input[1]), evaluation.dims(node.input[0])
+    if shape_vector is None or shape_vector.ndim != 1 or dims is None:
         return []
-    rank = max(len(dims), wanted.size)
-    filled = [[1] * (rank - len(items)) + items for items in (dims, wanted.tolist())]
+    rank = max(len(dims), shape_vector.size)
+    filled = [[1] * (rank - len(items)) + items for items in (dims, shape_vector.tolist())]
     return [_stretched(dim, item) for dim, item in zip(*filled, strict=True)]
 
 
 def resized(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
     """Find the extents of what a Resize gives: its sizes, or its operand's as often as a whole scale says."""
-    given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     dims, names = evaluation.dims(node.input[0]), [*node.input, "", "", "", ""]
-    if dims is None or given.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
+    if dims is None or attributes.get("keep_aspect_ratio_policy", b"stretch") != b"stretch":
         return []
-    axes = [axis % len(dims) for axis in given.get("axes", range(len(dims)))] if dims else []
-    found = list(dims)
+    axes = [axis % len(dims) for axis in attributes.get("axes", range(len(dims)))] if dims else []
+    extents = list(dims)
     factors = (evaluation.values.get(names[slot]) for slot in (2, 1))
     sizes = evaluation.values.get(names[3])
     count = len(axes)
-    scales = given.get("scales") or next((array for array in factors if _is_for(array, axes, "f")), None)
-    crops = given.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
+    scales = attributes.get("scales") or next((array for array in factors if _is_for(array, axes, "f")), None)
+    crops = attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
     items: list[Item] = [None] * count
     if sizes is not None and _is_for(sizes, axes, "iO"):
         items = sizes.tolist()
     elif scales is not None and len(scales) == count and not names[3] and not crops:
         items = [_scaled(dims[axis], float(scale)) for axis, scale in zip(axes, scales, strict=True)]
     for axis, item in zip(axes, items, strict=True):
-        found[axis] = item
-    return found
+        extents[axis] = item
+    return extents
 
 
 def parted(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
@@ -94,10 +94,10 @@ def parted(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
 
 def reduced(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
     """Find how many extents a reduction along computed axes gives."""
-    dims, kept = evaluation.dims(node.input[0]), [a.i for a in node.attribute if a.name == "keepdims"] != [0]
+    dims, keep_dims = evaluation.dims(node.input[0]), [a.i for a in node.attribute if a.name == "keepdims"] != [0]
     if dims is None or len(node.input) < 2 or not node.input[1]:
         return []  # before opset 13 or 18 an attribute says it, which shape inference reads
-    return [1 if dim == 1 else None for dim in dims] if kept else _with_axes(evaluation, node, -1)
+    return [1 if dim == 1 else None for dim in dims] if keep_dims else _with_axes(evaluation, node, -1)
 
 
 def _with_axes(evaluation: Evaluation, node: onnx.NodeProto, sign: int) -> list[Item]:
@@ -108,20 +108,25 @@ def _with_axes(evaluation: Evaluation, node: onnx.NodeProto, sign: int) -> list[
 
 
 def joined(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extents of what a Concat gives: all its operands have those of the axes that it does not join."""
+    """Return the extents of what a Concat gives: all its operands have those of the axes that it does not join."""
     shapes = [evaluation.dims(name) for name in node.input]
-    given = [dims for dims in shapes if dims is not None]
+    known_shapes = [dims for dims in shapes if dims is not None]
     axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), None)
-    if not given or axis is None or any(len(dims) != len(given[0]) for dims in given) or not given[0]:
+    if (
+        not known_shapes
+        or axis is None
+        or any(len(dims) != len(known_shapes[0]) for dims in known_shapes)
+        or not known_shapes[0]
+    ):
         return []
-    pairs = zip(*given, strict=True)
+    pairs = zip(*known_shapes, strict=True)
     known = [min((dim for dim in dims if dim is not None), key=_vagueness, default=None) for dims in pairs]
     known[axis % len(known)] = None
     return known
 
 
 def padded(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extents that a Pad leaves as they are, and those whose pads are known."""
+    """Return the extents that a Pad leaves as they are, and those whose pads are known."""
     dims = evaluation.dims(node.input[0])
     if dims is None or len(node.input) < 2 or (len(node.input) > 3 and node.input[3]):
         return []  # before opset 11 an attribute says it, which shape inference reads
@@ -133,7 +138,7 @@ def padded(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
 
 
 def cut(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extents that a Slice keeps, wherever it begins and ends: those of the axes that it does not cut."""
+    """Return the extents that a Slice keeps, wherever it begins and ends: those of the axes that it does not cut."""
     dims = evaluation.dims(node.input[0])
     if dims is None or len(node.input) < 3:  # before opset 10 attributes say it, which shape inference reads
         return []
@@ -149,7 +154,7 @@ def cut(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
 
 
 def counted(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extent of a Range from 0 in steps of 1: where it ends."""
+    """Return the extent of a Range from 0 in steps of 1: where it ends."""
     if len(node.input) != RANGE_OPERANDS:
         return []
     start, end, step = (evaluation.values.get(name) for name in node.input)
@@ -173,49 +178,49 @@ def _note_bounds(evaluation: Evaluation, node: onnx.NodeProto, axes: Sequence[in
 
 
 def broadcast_extents(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extents of operands that broadcast against each other, where no more than one of them is not 1.
+    """Return the extents of operands that broadcast against each other, where no more than one of them is not 1.
 
     One that is another or a number below it can only broadcast against that where it is the same, or 1.
     """
-    given = [evaluation.dims(name) for name in node.input if name]
-    shapes = [dims for dims in given if dims is not None]
-    if len(shapes) < len(given):
+    operand_dims = [evaluation.dims(name) for name in node.input if name]
+    shapes = [dims for dims in operand_dims if dims is not None]
+    if len(shapes) < len(operand_dims):
         return []
     rank = max(map(len, shapes), default=0)
-    found: list[Item] = []
+    extents: list[Item] = []
     for axis in range(-rank, 0):
         dims = {dims[axis] for dims in shapes if len(dims) >= -axis} - {1}
         dims -= {dim for dim in dims if isinstance(dim, Extent) and evaluation.bounded.get(str(dim)) in dims - {dim}}
-        found.append(next(iter(dims), 1) if len(dims) < 2 else None)
-    return found
+        extents.append(next(iter(dims), 1) if len(dims) < 2 else None)
+    return extents
 
 
 def slid_extents(evaluation: Evaluation, node: onnx.NodeProto) -> list[Item]:
-    """The extents that a sliding window leaves: `(h + pads - reach + stride)//stride`, or all of them.
+    """Return the extents that a sliding window leaves: `(h + pads - reach + stride)//stride`, or all of them.
 
     Named are sums, and quotients of what is no sum: what divides a quotient is not seen to divide what it is of.
     """
-    given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
     weights = evaluation.dims(node.input[1]) if len(node.input) > 1 else None
-    kernel = given.get("kernel_shape") or (weights or [])[2:]
+    kernel = attributes.get("kernel_shape") or (weights or [])[2:]
     dims, count = evaluation.dims(node.input[0]), len(kernel)
     if dims is None or not count or len(dims) != count + 2:
         return []
-    strides, dilations = (given.get(name, [1] * count) for name in ("strides", "dilations"))
-    pads, same = given.get("pads", [0] * 2 * count), given.get("auto_pad", b"NOTSET").startswith(b"SAME")
-    up = given.get("ceil_mode", 0)
-    found: list[Item] = [None, None]
+    strides, dilations = (attributes.get(name, [1] * count) for name in ("strides", "dilations"))
+    pads, same = attributes.get("pads", [0] * 2 * count), attributes.get("auto_pad", b"NOTSET").startswith(b"SAME")
+    up = attributes.get("ceil_mode", 0)
+    extents: list[Item] = [None, None]
     for axis, extent in enumerate(dims[2:]):
         size, stride = kernel[axis], strides[axis]
         reach = dilations[axis] * (size - 1) + 1 if isinstance(size, int) else None
         more = None if reach is None else pads[axis] + pads[axis + count] - reach + stride
         if same and stride == 1:
-            found.append(extent)
+            extents.append(extent)
         elif extent is None or more is None or same or (stride > 1 and (more or up)):
-            found.append(None)
+            extents.append(None)
         else:
-            found.append(item_of(Extent.of(extent).plus(more).floor(Extent(stride))))
-    return found
+            extents.append(item_of(Extent.of(extent).plus(more).floor(Extent(stride))))
+    return extents
 
 
 TOLD: dict[str, Callable[[Evaluation, onnx.NodeProto], list[Item]]] = {
@@ -246,14 +251,14 @@ def extents_from_vectors(evaluation: Evaluation, node: onnx.NodeProto) -> list[I
 def _stretched(dim: Item, item: Item) -> Item:
     """The extent of two that broadcast against each other: one that is a number above 1, or the other of a 1."""
     if 1 in (dim, item) or dim == item:
-        found = item if dim == 1 else dim
+        extent = item if dim == 1 else dim
     else:
-        found = next((one for one in (dim, item) if isinstance(one, int)), None)
-    return None if isinstance(found, int) and found < 0 else found
+        extent = next((one for one in (dim, item) if isinstance(one, int)), None)
+    return None if isinstance(extent, int) and extent < 0 else extent
 
 
 def _padded(dim: Item, before: Item, after: Item) -> Item:
-    """An extent with so much more on both sides."""
+    """Return an extent with so much more on both sides."""
     if dim is None or not (isinstance(before, int) and isinstance(after, int)):
         return None
     return item_of(Extent.of(dim).plus(before + after))
@@ -309,11 +314,11 @@ def infer_in_rounds(
         if settled and not known:
             return inferred.graph, known
         whole.update({value.name: value for value in inferred.graph.value_info})
-        found, shapes = _evaluated(inferred, known, symbols)
-        if not found and not shapes:
+        new_values, shapes = _evaluated(inferred, known, symbols)
+        if not new_values and not shapes:
             break
-        known |= found
-        if any(value.name in found for value in light.graph.output):
+        known |= new_values
+        if any(value.name in new_values for value in light.graph.output):
             break
         stated |= {value.name: value for value in shapes}
         open_still = [value for name, value in stated.items() if name not in known]
@@ -333,13 +338,15 @@ def _continue_with(
 
     Without this, ONNX's inference would keep the symbols in value_info, and make up others beside the known extents.
     """
-    kept = [node for node in light.graph.node if not any(name in known for name in node.output)]
-    given = {tensor.name for tensor in light.graph.initializer}
+    remaining_nodes = [node for node in light.graph.node if not any(name in known for name in node.output)]
+    initializer_names = {tensor.name for tensor in light.graph.initializer}
     light.CopyFrom(inferred)
     del light.graph.node[:], light.graph.value_info[:]
-    light.graph.node.extend(kept)
+    light.graph.node.extend(remaining_nodes)
     light.graph.value_info.extend(stated)
-    light.graph.initializer.extend(numpy_helper.from_array(known[name], name) for name in known if name not in given)
+    light.graph.initializer.extend(
+        numpy_helper.from_array(known[name], name) for name in known if name not in initializer_names
+    )
 
 
 def _reserve(graph: onnx.GraphProto, used: set[str]) -> None:
@@ -400,37 +407,37 @@ def _is_made_up(name: str, symbols: Container[str]) -> bool:
 def _evaluated(
     model: onnx.ModelProto, known: Mapping[str, Array], symbols: Container[str]
 ) -> tuple[dict[str, Array], list[onnx.ValueInfoProto]]:
-    """The values and shapes of the main graph that follow from those known before.
+    """Return the values and shapes of the main graph that follow from those known before.
 
     Shape inference names an extent that it does not know; `symbols` are those that the file has.
     """
     evaluation = Evaluation(model, known)
     shapes = {value.name: value for value in model.graph.value_info}
     values: dict[str, Array] = {}
-    found: dict[str, onnx.ValueInfoProto] = {}
+    new_shapes: dict[str, onnx.ValueInfoProto] = {}
     for node in model.graph.node:
         if node.domain not in ("", "ai.onnx") or node.output[0] in known:
             continue
         values.update(evaluation.run(node))
-        told = [
+        output_extents = [
             (name, extents_from_vectors(evaluation, node))
             for name in (node.output if node.op_type in CUTTING else node.output[:1])
         ]
         if evaluation.bounded and node.op_type in BROADCASTING:
-            told = [(node.output[0], broadcast_extents(evaluation, node))]
+            output_extents = [(node.output[0], broadcast_extents(evaluation, node))]
         # A chain of shapes that are reckoned from those before them is gone through at once.
-        if any(name in found for name in node.input):
-            told += evaluation.followed(node)
-        for name, items in told:
-            value = _named(found.get(name, shapes[name]), items, symbols) if name in shapes else None
+        if any(name in new_shapes for name in node.input):
+            output_extents += evaluation.followed(node)
+        for name, items in output_extents:
+            value = _named(new_shapes.get(name, shapes[name]), items, symbols) if name in shapes else None
             if value is not None:
-                found[name] = value
+                new_shapes[name] = value
                 evaluation.shapes[name] = value.type.tensor_type
-    return values, list(found.values())
+    return values, list(new_shapes.values())
 
 
 def _named(value: onnx.ValueInfoProto, shape: Sequence[Item], symbols: Container[str]) -> onnx.ValueInfoProto | None:
-    """The value with those extents that are known of it, in the file's symbols; None: they say nothing new.
+    """Return the value with those extents that are known of it, in the file's symbols; None: they say nothing new.
 
     Of the others the names go: the next inference numbers what it does not know anew.
     """

@@ -38,9 +38,9 @@ def name_known(proto: onnx.ModelProto) -> Internal:
     if count := sum(node.domain == INTERNAL_NHWC for node in nodes):
         what = f"operators of {INTERNAL_NHWC}, with which ONNX Runtime loads no file: {count}"
         return Internal(count < len(nodes), (f"{what}; convert --to NCHW makes them the standard's",))
-    kept = [opset for opset in proto.opset_import if opset.domain != INTERNAL_NHWC]
+    remaining_opsets = [opset for opset in proto.opset_import if opset.domain != INTERNAL_NHWC]
     del proto.opset_import[:]
-    proto.opset_import.extend(kept)
+    proto.opset_import.extend(remaining_opsets)
     return Internal(renamed=True)
 
 
@@ -52,9 +52,9 @@ def _name(node: onnx.NodeProto, constants: Mapping[str, list[int]]) -> None:
             del node.attribute[index]
     if node.op_type in WITH_ATTRIBUTE:
         node.domain = MICROSOFT
-        kept = [attribute for attribute in node.attribute if attribute.name != ATTRIBUTE]
+        other_attributes = [attribute for attribute in node.attribute if attribute.name != ATTRIBUTE]
         del node.attribute[:]
-        node.attribute.extend([*kept, onnx.helper.make_attribute(ATTRIBUTE, 1)])
+        node.attribute.extend([*other_attributes, onnx.helper.make_attribute(ATTRIBUTE, 1)])
     elif node.op_type == RESIZE and _is_in_order(node, constants):
         node.domain = ""
 

@@ -86,9 +86,9 @@ class OlderSteps:
         node = self.original
         name = self.older.names.unique(f"{node.outputs[0].name}/{op_type.lower()}")
         result = ir.Value(name=name, type=node.outputs[0].type)
-        made = ir.node(op_type, inputs, attributes or None, outputs=[result], name=name)
+        new_node = ir.node(op_type, inputs, attributes or None, outputs=[result], name=name)
         assert node.graph is not None
-        node.graph.insert_before(node, made)
+        node.graph.insert_before(node, new_node)
         return result
 
     def give(self, value: ir.Value) -> None:
@@ -223,9 +223,9 @@ def _resize(older: OlderModel, node: ir.Node) -> None:
     axes = [axis % rank for axis in node.attributes["axes"].as_ints()]
     del node.attributes["axes"]
     for slot, rest in ((2, [1.0] * rank), (3, list(value.shape))):
-        given = node.inputs[slot] if slot < len(node.inputs) else None
-        known = _array(given)
-        if given is None or (known is not None and not known.size):
+        operand = node.inputs[slot] if slot < len(node.inputs) else None
+        known = _array(operand)
+        if operand is None or (known is not None and not known.size):
             continue
         if known is None or not all(isinstance(dim, int | float) for dim in rest):
             raise NewerError("computed sizes of some axes, from opset 18 on")

@@ -37,7 +37,7 @@ class Weight(NamedTuple):
 
     @classmethod
     def of(cls, value: ir.Value, tensor: ir.TensorProtocol) -> "Weight":
-        """An initializer with a tensor."""
+        """Return an initializer with a tensor."""
         dtype, dims = tensor.dtype, tuple(tensor.shape.numpy())
         return cls(value, tensor, dtype, dims, 0 if dtype == ir.DataType.STRING else nbytes(dtype, dims))
 
@@ -47,7 +47,7 @@ class Weight(NamedTuple):
         return self.dtype == ir.DataType.STRING
 
     def header(self) -> onnx.TensorProto:
-        """The TensorProto without its data; strings with theirs."""
+        """Return the TensorProto without its data; strings with theirs."""
         proto = onnx.TensorProto(name=self.value.name or "", data_type=self.dtype.value, dims=self.dims)
         if self.is_string:
             proto.string_data.extend(self.tensor.numpy().reshape(-1))
@@ -58,7 +58,7 @@ class Weight(NamedTuple):
         return proto
 
     def chunks(self) -> Iterator[bytes | memoryview]:
-        """The raw data in pieces."""
+        """Return the raw data in pieces."""
         return raw_chunks(self.tensor, self.size)
 
 
@@ -78,14 +78,14 @@ def raw_chunks(
 
 
 def _version(model: ir.Model) -> int:
-    """The version of the format: 4 at least where an initializer is no input, which runtimes refuse before."""
+    """Return the version of the format: 4 at least where an initializer is no input, which runtimes refuse before."""
     version = model.ir_version or CONSTANTS
     only = (value for value in model.graph.initializers.values() if not value.is_graph_input())
     return version if version >= CONSTANTS or next(only, None) is None else CONSTANTS
 
 
 def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, list[Weight]]:
-    """The proto without the main graph's initializers, and these in the graph's order.
+    """Return the proto without the main graph's initializers, and these in the graph's order.
 
     Equal models give equal protos: opsets are sorted, metadata is sorted, all else is in the model's own order. The
     types of initializers are not repeated as value_info, as onnx-ir would do; metadata on their values is kept.
@@ -147,13 +147,13 @@ def _drop_annotations(graph: onnx.GraphProto, weights: set[str | None]) -> None:
     if not graph.quantization_annotation:
         return
     there = weights | {value.name for value in graph.input} | {name for node in graph.node for name in node.output}
-    kept = [
+    remaining_entries = [
         entry
         for entry in graph.quantization_annotation
         if there.issuperset({entry.tensor_name, *(each.value for each in entry.quant_parameter_tensor_names)})
     ]
     del graph.quantization_annotation[:]
-    graph.quantization_annotation.extend(kept)
+    graph.quantization_annotation.extend(remaining_entries)
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def _complete_calls(proto: onnx.ModelProto) -> None:
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:
-    """The model as one proto, all weights in it.
+    """Return the model as one proto, all weights in it.
 
     Raises:
         WriteError: the model cannot be serialized, or is above protobuf's 2 GiB.
@@ -237,7 +237,7 @@ def wrong_length(weight: Weight, length: int) -> str:
 
 
 def one_line(error: BaseException, most: int = 300) -> str:
-    """The innermost cause of an error, in one line."""
+    """Return the innermost cause of an error, in one line."""
     while error.__cause__ is not None:
         error = error.__cause__
     text = " ".join(str(error).split()) or type(error).__name__
@@ -254,7 +254,7 @@ def _keep_notes(graph: onnx.GraphProto, value: ir.Value) -> None:
 
 
 def _array_chunks(array: NDArray[Any]) -> Iterator[memoryview]:
-    """A large array's bytes, little-endian and in C order; only what is not already so is copied, in slices."""
+    """Yield a large array's bytes, little-endian and in C order; only what is not already so is copied, in slices."""
     if sys.byteorder == "big" and array.dtype.byteorder != "<":
         array = array.astype(array.dtype.newbyteorder("<"))
     if array.flags.c_contiguous:
@@ -275,7 +275,7 @@ def cut(
     inputs: Sequence[str] | None,  # names of values of the main graph: its inputs, or interior values
     outputs: Sequence[str] | None,  # likewise
 ) -> ir.Model:
-    """The part of a model that computes `outputs` from `inputs`.
+    """Return the part of a model that computes `outputs` from `inputs`.
 
     1. Without `outputs` the part ends where the model does; without `inputs` it begins there.
     2. `inputs` come first, in the order given. An input of the model that the part needs besides stays an input.
@@ -331,8 +331,8 @@ def _keep_named(graph: ir.Graph, part: ir.Graph) -> None:
     named = {name for value in values for name in value.meta.get(ANNOTATION, {}).values()}
     for name, value in graph.initializers.items():
         if name in named and name not in part.initializers:
-            kept = ir.Value(name=name, type=value.type, shape=value.shape, const_value=value.const_value)
-            part.register_initializer(kept)
+            parameter = ir.Value(name=name, type=value.type, shape=value.shape, const_value=value.const_value)
+            part.register_initializer(parameter)
 
 
 def once(side: str, names: Sequence[str]) -> Sequence[str]:
@@ -353,11 +353,11 @@ def _find(model: ir.Model, known: dict[str, ir.Value], side: str, name: str) -> 
     if (value := known.get(name)) is not None:
         return value
     for node in all_nodes(model.graph):
-        if node.graph is not model.graph and any(made.name == name for made in node.outputs):
+        if node.graph is not model.graph and any(output.name == name for output in node.outputs):
             raise NamesError(
                 f"--{side} {name}: the value lies inside the body of another operator; a cut goes around it"
             )
-    computed = (each for each, held in known.items() if held.const_value is None)
+    computed = (each for each, known_value in known.items() if known_value.const_value is None)
     raise NamesError(f"--{side} {name}: the model has no value of that name{nearest_values(name, computed)}")
 
 
@@ -371,17 +371,17 @@ def _check_start(value: ir.Value, name: str, ends: list[ir.Value]) -> None:
 
 
 def _reached(graph: ir.Graph, ends: Iterable[ir.Value], starts: set[ir.Value]) -> set[ir.Value]:
-    """Every value that the ends are computed from, not looking beyond the starts."""
+    """Return every value that the ends are computed from, not looking beyond the starts."""
     seen: set[ir.Value] = set()
-    left = list(ends)
-    while left:
-        value = left.pop()
+    remaining_values = list(ends)
+    while remaining_values:
+        value = remaining_values.pop()
         if value in seen:
             continue
         seen.add(value)
         node = value.producer()
         if value not in starts and node is not None:
-            left += [read for read in reads(node) if read.graph is graph and read not in seen]
+            remaining_values += [read for read in reads(node) if read.graph is graph and read not in seen]
     return seen
 
 
@@ -396,8 +396,8 @@ def _entry(graph: ir.Graph, value: ir.Value) -> ir.Value:
     entry = ir.Value(name=value.name, type=value.type, shape=ir.Shape(dims), doc_string=value.doc_string)
     entry.metadata_props.update(value.metadata_props)
     entry.meta.update({key: said for key, said in value.meta.items() if key == ANNOTATION})
-    taken = {other.name for node in all_nodes(graph) for other in node.outputs}
-    value.name = next(name for k in count() if (name := f"{entry.name}__unread{k or ''}") not in taken)
+    output_names = {other.name for node in all_nodes(graph) for other in node.outputs}
+    value.name = next(name for k in count() if (name := f"{entry.name}__unread{k or ''}") not in output_names)
     value.replace_all_uses_with(entry, replace_graph_outputs=True)
     graph.inputs.append(entry)
     return entry

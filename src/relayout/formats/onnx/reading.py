@@ -101,8 +101,8 @@ def read(source: str | Path | onnx.ModelProto | ir.Model) -> ir.Model:
     Raises:
         ReadError: the source is not an ONNX model, is damaged, incomplete, or not a graph.
     """
-    if isinstance(held := getattr(source, "model", None), ir.Model):
-        source = held
+    if isinstance(wrapped_model := getattr(source, "model", None), ir.Model):
+        source = wrapped_model
     model = _read(source)
     for imports in (model.opset_imports, *(function.opset_imports for function in model.functions.values())):
         if ALIAS in imports:
@@ -154,7 +154,7 @@ class _Reading:
         return model
 
     def from_ort(self, file: StoredFile, path: Path) -> ir.Model:
-        """The model in an ORT-format file."""
+        """Return the model in an ORT-format file."""
         from relayout.formats.ort.loading import MOST_READ, load
 
         with in_file(self.origin):
@@ -241,7 +241,7 @@ class _Reading:
 
 
 def _lazy(tensor: onnx.TensorProto) -> ir.LazyTensor:
-    """The tensor, read from the caller's proto each time; renaming ours does not rename the caller's."""
+    """Return the tensor, read from the caller's proto each time; renaming ours does not rename the caller's."""
     return ir.LazyTensor(
         lambda: ir.serde.TensorProtoTensor(tensor),
         ir.DataType(tensor.data_type),
@@ -271,7 +271,7 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
 
 
 def _parsed(buffer: FileWindow) -> tuple[onnx.ModelProto, dict[int, tuple[int, int]]]:
-    """The model without large raw data, and where that data is: initializer -> offset, length."""
+    """Return the model without large raw data, and where that data is: initializer -> offset, length."""
     head = bytes(buffer[:HEAD])
     try:
         skeleton, spans = _without_weights(buffer)
@@ -286,7 +286,7 @@ def _parsed(buffer: FileWindow) -> tuple[onnx.ModelProto, dict[int, tuple[int, i
 
 
 def _without_weights(buffer: Bytes) -> tuple[bytes, dict[int, tuple[int, int]]]:
-    """The model's bytes without large raw data, and where that data is: initializer -> offset, length."""
+    """Return the model's bytes without large raw data, and where that data is: initializer -> offset, length."""
     model, graph = bytearray(), bytearray()
     spans: dict[int, tuple[int, int]] = {}
     count, has_graph = 0, False
@@ -316,8 +316,8 @@ def _without_raw_data(buffer: Bytes, start: int, stop: int) -> tuple[bytes, tupl
     if not raw or raw[-1].stop - raw[-1].start < LIFTED:
         return bytes(buffer[start:stop]), None
     cuts = [start, *(edge for field in raw for edge in (field.begin, field.stop)), stop]
-    kept = b"".join(bytes(buffer[begin:end]) for begin, end in zip(cuts[::2], cuts[1::2], strict=True))
-    return kept, (raw[-1].start, raw[-1].stop - raw[-1].start)
+    remaining_bytes = b"".join(bytes(buffer[begin:end]) for begin, end in zip(cuts[::2], cuts[1::2], strict=True))
+    return remaining_bytes, (raw[-1].start, raw[-1].stop - raw[-1].start)
 
 
 def _deserialized(proto: onnx.ModelProto) -> ir.Model:
@@ -347,19 +347,19 @@ def _squeeze_all(
     """
     hollow = outer.union(tensor.name for tensor in graph.initializer if list(tensor.dims) == [0])
     hollow = hollow.union(node.output[0] for node in graph.node if node.op_type == "Constant" and _is_hollow(node))
-    found = []
+    squeeze_names = []
     for node in graph.node:
         if node.op_type == "Squeeze" and node.domain in ("", ALIAS):
             named = [index for index, attribute in enumerate(node.attribute) if attribute.name == "axes"]
             for index in named if not any(node.attribute[index].ints for index in named) else ():
                 del node.attribute[index]
-                found.append(node.name or node.output[0])
+                squeeze_names.append(node.name or node.output[0])
             if len(node.input) > 1 and node.input[1] in hollow:
                 del node.input[1:]
-                found.append(node.name or node.output[0])
+                squeeze_names.append(node.name or node.output[0])
     for body in bodies_of(graph.node):
-        found += _squeeze_all(body, hollow)
-    return found
+        squeeze_names += _squeeze_all(body, hollow)
+    return squeeze_names
 
 
 def _is_hollow(node: onnx.NodeProto) -> bool:
@@ -401,7 +401,7 @@ def _drop_untyped(graph: onnx.GraphProto) -> None:
 
 
 def _taken_maps(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
-    """The types of values that hold maps, which onnx-ir does not have: they are taken out of the graph."""
+    """Yield the types of values that hold maps, which onnx-ir does not have: they are taken out of the graph."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         if holds_map(value.type):
             kind = onnx.TypeProto()

@@ -71,7 +71,7 @@ class Writing:
 
 
 def perms(model: ir.Model) -> Iterator[tuple[int, ...] | None]:
-    """The perm of each Transpose, in bodies too; None where it only reverses the axes."""
+    """Yield the perm of each Transpose, in bodies too; None where it only reverses the axes."""
     for node in all_nodes(model.graph):
         if node.op_type == "Transpose":
             attribute = node.attributes.get("perm")

@@ -16,9 +16,9 @@ Array = NDArray[Any]
 Item = int | Extent | None  # an extent in a vector of shapes: a number, a product with symbols, or not known
 
 
-def product_or_quotient(node: onnx.NodeProto, given: Mapping[str, Array]) -> list[Array]:
+def product_or_quotient(node: onnx.NodeProto, operands: Mapping[str, Array]) -> list[Array]:
     """Return the products or the quotients of extents, by the operator of a node."""
-    left, right = np.broadcast_arrays(*(given[name] for name in node.input))
+    left, right = np.broadcast_arrays(*(operands[name] for name in node.input))
     pairs = zip(left.ravel().tolist(), right.ravel().tolist(), strict=True)
     items = [combine_items(node.op_type, one, other) for one, other in pairs]
     return [as_integers(object_vector(items).reshape(left.shape))]
@@ -35,7 +35,7 @@ def combine_items(operator: str, one: Item, other: Item) -> Item:
 
 
 def _equal(one: Array, other: Array) -> list[Array]:
-    """Which elements are equal, if it is known of each: no extent is negative, and one that has a name is itself."""
+    """Return which elements are equal, if each is known: no extent is negative, and a named extent equals itself."""
     left, right = np.broadcast_arrays(one, other)
     flags: list[bool] = []
     for a, b in zip(left.ravel().tolist(), right.ravel().tolist(), strict=True):

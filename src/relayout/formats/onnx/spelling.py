@@ -94,11 +94,11 @@ def spell_out(
 class _SpellingOut:
     def __init__(self, model: ir.Model, known: Callable[[ir.Node], bool]) -> None:
         self.model, self.known = model, known
-        self.found = Calls()
+        self.calls = Calls()
         self.sizes: dict[Key, int] = {}
         self.open: set[Key] = set()
         own = len(list(all_nodes(model.graph))) + sum(len(list(all_nodes(f))) for f in model.functions.values())
-        self.left = max(MOST_NODES, GROWTH * own)
+        self.budget = max(MOST_NODES, GROWTH * own)
         names = {name for node in all_nodes(model.graph) for name in (node.name, *names_of(node)) if name}
         graphs = list(all_graphs(model.graph))
         names |= {value.name or "" for g in graphs for value in (*g.inputs, *g.initializers.values())}
@@ -110,8 +110,8 @@ class _SpellingOut:
             node = waiting.pop()
             if self._fits(node):
                 waiting += self._spell(node)[::-1]
-        if self.found.calls:
-            add_facts(self.model, calls=self.found)
+        if self.calls.calls:
+            add_facts(self.model, calls=self.calls)
 
     def _fits(self, node: ir.Node) -> bool:
         function = self.model.functions.get(node.op_identifier())
@@ -119,12 +119,12 @@ class _SpellingOut:
             return False
         if any(holds_graph(attribute) for attribute in node.attributes.values()):
             return False
-        return self._size(node.op_identifier()) <= self.left and self._agrees(function) and _is_closed(function)
+        return self._size(node.op_identifier()) <= self.budget and self._agrees(function) and _is_closed(function)
 
     def _size(self, key: Key) -> int:
-        """How many nodes a body has once all calls in it are spelled out; more than any limit where it calls itself."""
+        """Return how many nodes a body has with all its calls spelled out; more than any limit if it calls itself."""
         if key in self.open:
-            return self.left + 1
+            return self.budget + 1
         if key not in self.sizes:
             self.open.add(key)
             inner = (node.op_identifier() for node in all_nodes(self.model.functions[key]))
@@ -150,7 +150,7 @@ class _SpellingOut:
         for domain in dict.fromkeys(node.domain for node in all_nodes(function)):
             if domain not in self.model.opset_imports:
                 self.model.opset_imports[domain] = function.opset_imports.get(domain, 1)
-                self.found.imports.append(domain)
+                self.calls.imports.append(domain)
         self._rename(body, node)
         outputs = list(body.outputs)
         body.outputs.clear()
@@ -161,26 +161,26 @@ class _SpellingOut:
         call.sources.update(_sources(outputs, formals))
         nodes = list(body)
         call.identities.update(dict.fromkeys(node for node in nodes if is_identity(node)))
-        self.left -= len(nodes)
+        self.budget -= len(nodes)
         body.remove(nodes)
         graph.insert_before(node, nodes)
         for slot, value in enumerate(body.inputs):
             actual = node.inputs[slot] if slot < len(node.inputs) else None
             for use in list(value.uses()):
                 use.node.replace_input_with(use.idx, actual)
-        for slot, (given, value) in enumerate(zip(node.outputs, outputs, strict=False)):
+        for slot, (output, value) in enumerate(zip(node.outputs, outputs, strict=False)):
             actual = call.inputs[formals[value]] if value in formals else value
-            if given.name and actual is not None:
+            if output.name and actual is not None:
                 call.results[slot] = self._result(call, actual)
-                take_over(call.results[slot], given)
+                take_over(call.results[slot], output)
         for slot in range(len(node.inputs)):
             node.replace_input_with(slot, None)
         graph.remove(node)
-        self.found.calls.append(call)
+        self.calls.calls.append(call)
         return nodes
 
     def _result(self, call: Call, value: ir.Value) -> ir.Value:
-        """A value of the body that can take the place of an output: one that its nodes make, and each once."""
+        """Return a value of the body that can take the place of an output: one that its nodes make, and each once."""
         inside = value.producer() is not None and value not in call.inputs
         if inside and not value.is_graph_output() and not any(value is other for other in call.results.values()):
             return value
@@ -207,7 +207,7 @@ class _SpellingOut:
             value.replace_all_uses_with(initializer)
             place.remove(node)
             (graph if place is body else place).register_initializer(initializer)
-            self.found.constants.append(initializer)
+            self.calls.constants.append(initializer)
             lifted[value] = initializer
         return lifted
 
@@ -239,25 +239,27 @@ def _is_closed(function: ir.Function) -> bool:
 
 def _resolve(body: ir.Graph, call: ir.Node, function: ir.Function) -> None:
     """Give the nodes of a body the attributes of a call, or their defaults; an attribute that neither has is none."""
-    given = {name: attribute for name, attribute in function.attributes.items() if attribute.value is not None}
-    given.update(call.attributes.items())
+    actual_attributes = {
+        name: attribute for name, attribute in function.attributes.items() if attribute.value is not None
+    }
+    actual_attributes.update(call.attributes.items())
     for node in all_nodes(body):
         for name, attribute in list(node.attributes.items()):
             if attribute.is_ref():
-                found = given.get(attribute.ref_attr_name or "")
+                actual = actual_attributes.get(attribute.ref_attr_name or "")
                 node.attributes.pop(name)
-                if found is not None:
-                    node.attributes.add(ir.Attr(name, found.type, found.value))
+                if actual is not None:
+                    node.attributes.add(ir.Attr(name, actual.type, actual.value))
 
 
 def _sources(outputs: Sequence[ir.Value], formals: Mapping[ir.Value, int]) -> dict[int, ir.Value]:
     """Output -> the value that a node of the body makes for it; each once."""
-    found: dict[int, ir.Value] = {}
+    sources: dict[int, ir.Value] = {}
     for slot, value in enumerate(outputs):
         source = source_of(value)
-        if source is not None and source.producer() is not None and source not in found.values():
-            found[slot] = source
-    return {slot: source for slot, source in found.items() if source not in formals}
+        if source is not None and source.producer() is not None and source not in sources.values():
+            sources[slot] = source
+    return {slot: source for slot, source in sources.items() if source not in formals}
 
 
 FIRST_GROWN = 13
@@ -284,5 +286,5 @@ def _means_the_same(node: ir.Node, ours: int, theirs: int) -> bool:
         for schema in (old, mine)
     )
     added = [mine.attributes[name] for name in own.keys() - defaults.keys()]
-    kept = [each.name for each in mine.inputs[: len(old.inputs)]] == [each.name for each in old.inputs]
-    return kept and defaults.items() <= own.items() and all(each.default_value.type for each in added)
+    has_same_inputs = [each.name for each in mine.inputs[: len(old.inputs)]] == [each.name for each in old.inputs]
+    return has_same_inputs and defaults.items() <= own.items() and all(each.default_value.type for each in added)

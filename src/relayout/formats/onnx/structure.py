@@ -68,9 +68,9 @@ def _refuse_more_results(model: onnx.ModelProto) -> None:
         key = function.domain, function.name
         most[key] = max(len(function.output), most.get(key, 0))
     for node in chain.from_iterable(all_nodes(f.node) for f in (model.graph, *model.functions)):
-        given = most.get((node.domain, node.op_type))
-        if given is not None and len(node.output) > given:
-            what = f"{len(node.output)} outputs are asked of a function that has {given}"
+        output_count = most.get((node.domain, node.op_type))
+        if output_count is not None and len(node.output) > output_count:
+            what = f"{len(node.output)} outputs are asked of a function that has {output_count}"
             raise ReadError(what, where=f"{node.op_type} '{node.name or node.output[0]}'")
 
 
@@ -102,7 +102,7 @@ MOST_ELEMENTS, MOST_DIGITS = 2**48, 19
 
 
 def shape_of(tensor: onnx.TensorProto, where: str) -> tuple[int, ...]:
-    """The tensor's shape; ReadError if it is none."""
+    """Return the tensor's shape; ReadError if it is none."""
     shape = tuple(tensor.dims)
     if any(extent < 0 for extent in shape) or math.prod(shape) > MOST_ELEMENTS:
         raise ReadError(f"no tensor can have the shape {list(shape)}", where=where)
@@ -110,7 +110,7 @@ def shape_of(tensor: onnx.TensorProto, where: str) -> tuple[int, ...]:
 
 
 def type_of(tensor: onnx.TensorProto, where: str) -> ir.DataType:
-    """The tensor's element type; ReadError if it is none that this version knows."""
+    """Return the tensor's element type; ReadError if it is none that this version knows."""
     try:
         dtype = ir.DataType(tensor.data_type)
     except ValueError:
@@ -149,7 +149,7 @@ def check_data(tensor: onnx.TensorProto, where: str) -> None:
 
 
 def tensors_in(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Every tensor of the model with its place: initializers and attributes, of subgraphs and functions too."""
+    """Yield every tensor of the model with its place: initializers and attributes, of subgraphs and functions too."""
     yield from _graph_tensors(model.graph, "")
     for function in model.functions:
         yield from _node_tensors(function.node, f"function '{function.name}', ")
@@ -209,9 +209,9 @@ class _Scope:
 
     place: str
     outer: frozenset[str]
-    given: set[str] = field(default_factory=set)
+    input_names: set[str] = field(default_factory=set)
     in_function: bool = False
-    made: dict[str, int] = field(default_factory=dict)  # value -> the node that makes it
+    producer_of: dict[str, int] = field(default_factory=dict)  # value -> the node that makes it
     ranks: dict[str, int] = field(default_factory=dict)  # graph input or initializer -> its rank, where it is stated
     late: set[int] = field(default_factory=set)
     """Nodes that read what no node before them makes, and no graph input or initializer is."""
@@ -276,7 +276,7 @@ def _check_graph(
 
 def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterable[str]) -> tuple[set[str], bool]:
     reads = [_check_node(scope, index, node) for index, node in enumerate(nodes)]
-    visible = scope.outer.union(scope.given, scope.made)
+    visible = scope.outer.union(scope.input_names, scope.producer_of)
     unsorted = False
     for index, place, graph in _bodies(scope, nodes):
         _refuse_other_ends(nodes[index], graph, place)
@@ -287,21 +287,21 @@ def _check_nodes(scope: _Scope, nodes: Sequence[onnx.NodeProto], outputs: Iterab
     _refuse_missing(scope, nodes, reads, visible)
     _refuse_outputs(scope, outputs, visible)
     unsorted |= _refuse_cycles(scope, nodes, reads)
-    return set().union(*reads) - scope.given - scope.made.keys(), unsorted
+    return set().union(*reads) - scope.input_names - scope.producer_of.keys(), unsorted
 
 
 def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> set[str]:
     """Refuse a node that is wrong by itself, enter the values that it makes, and give the names that it reads."""
-    op_type, read, made = node.op_type, node.input[:], node.output[:]
-    if not op_type or not made:
+    op_type, inputs, outputs = node.op_type, node.input[:], node.output[:]
+    if not op_type or not outputs:
         raise ReadError(f"a node has no {'outputs' if op_type else 'operator'}", where=_at(scope, node))
     attributes = node.attribute
-    names = [op_type, node.domain, node.name, *read, *made]
+    names = [op_type, node.domain, node.name, *inputs, *outputs]
     if attributes:
         names += [each.name for each in attributes]
     if not _are_short(names):
         _refuse_names(_at(scope, node), names)
-    _refuse_few(scope, node, len(read))
+    _refuse_few(scope, node, len(inputs))
     if attributes:
         _refuse_hollow(scope, node)
         _refuse_types(scope, node)
@@ -310,22 +310,22 @@ def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> set[str]:
         _refuse_endless(scope, node)
         if any(map(graphs_in, attributes)):
             scope.nested.append(index)
-    reads = set(read)
+    reads = set(inputs)
     reads.discard("")
-    given, known = scope.given, scope.made
+    input_names, known = scope.input_names, scope.producer_of
     for name in reads:
-        if name not in known and name not in given:
+        if name not in known and name not in input_names:
             scope.late.add(index)
-    for name in made:
+    for name in outputs:
         if name:
-            if name in known or name in given:
+            if name in known or name in input_names:
                 raise ReadError(f"value '{name}' is made twice", where=_at(scope, node))
             known[name] = index
     return reads
 
 
 def _bodies(scope: _Scope, nodes: Sequence[onnx.NodeProto]) -> Iterator[tuple[int, str, onnx.GraphProto]]:
-    """The bodies of nodes: the number of the node, its place in the file, and the body."""
+    """Yield the bodies of nodes: the number of the node, its place in the file, and the body."""
     for index in scope.nested:
         node = nodes[index]
         for attribute in node.attribute:
@@ -344,8 +344,8 @@ def _refuse_other_ends(node: onnx.NodeProto, body: onnx.GraphProto, place: str) 
     reads = {count} if is_loop else {count, count - 1}  # the first Scan read the lengths of sequences, too
     if len(body.input) not in reads or len(body.output) < len(node.output) + is_loop:
         stated = f"{len(body.input)} inputs and {len(body.output)} outputs"
-        wanted = f"{node.op_type} has {count} operands and {len(node.output)} outputs"
-        raise ReadError(f"the body has {stated}, and the {wanted}", where=place)
+        expected_ends = f"{node.op_type} has {count} operands and {len(node.output)} outputs"
+        raise ReadError(f"the body has {stated}, and the {expected_ends}", where=place)
 
 
 def _refuse_missing(
@@ -360,7 +360,7 @@ def _refuse_outputs(scope: _Scope, outputs: Iterable[str], visible: frozenset[st
     for name in outputs:
         if name not in visible:
             raise ReadError(f"output '{name}' is made by nothing", where=scope.place or "the main graph")
-        if name not in scope.given and name not in scope.made:
+        if name not in scope.input_names and name not in scope.producer_of:
             what = f"output '{name}' is a value of the graph outside"
             raise ReadError(what, where=scope.place, hint="runtimes want an Identity between")
 
@@ -374,11 +374,11 @@ def _refuse_hollow(scope: _Scope, node: onnx.NodeProto) -> None:
 
 
 def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[set[str]]) -> bool:
-    """Whether the nodes are out of order; ReadError if no order is one (Kahn 1962: what is left over is on a cycle)."""
-    made = scope.made
-    if all(made.get(name, -1) < index for index in scope.late for name in reads[index]):
+    """Tell whether the nodes are out of order; raise ReadError at a cycle (Kahn 1962: the remaining nodes have one)."""
+    producer_of = scope.producer_of
+    if all(producer_of.get(name, -1) < index for index in scope.late for name in reads[index]):
         return False
-    before = [{made[name] for name in names if name in made} for names in reads]
+    before = [{producer_of[name] for name in names if name in producer_of} for names in reads]
     waiting = _remaining_sources(before)
     if not any(waiting):
         return True
@@ -492,16 +492,16 @@ class _Standard(NamedTuple):
 @lru_cache(1024)
 def _in_all_versions(op_type: str) -> _Standard:
     """Return what is known of a standard operator, of whichever version."""
-    found: dict[str, set[int]] = {}
+    types_of: dict[str, set[int]] = {}
     fewest = []
     version = onnx.defs.onnx_opset_version()
     while version and onnx.defs.has(op_type, max_inclusive_version=version):
         schema = onnx.defs.get_schema(op_type, version)
         fewest.append(schema.min_input)
         for name, attribute in schema.attributes.items():
-            found.setdefault(name, set()).add(_TYPES.Value(str(attribute.type).rpartition(".")[2]))
+            types_of.setdefault(name, set()).add(_TYPES.Value(str(attribute.type).rpartition(".")[2]))
         version = schema.since_version - 1
-    return _Standard({name: frozenset(types) for name, types in found.items()}, min(fewest, default=0))
+    return _Standard({name: frozenset(types) for name, types in types_of.items()}, min(fewest, default=0))
 
 
 def _refuse_endless(scope: _Scope, node: onnx.NodeProto) -> None:

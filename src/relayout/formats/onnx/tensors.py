@@ -51,7 +51,7 @@ class CachedTensor(ir.TensorProtoTensor):
         return self._kept_shape
 
     def numpy(self) -> NDArray[Any]:
-        """The elements, which nobody may write to."""
+        """Return the elements, which nobody may write to."""
         if self._elements is not None:
             return self._elements
         elements: NDArray[Any] = np.asarray(super().numpy())
@@ -225,24 +225,24 @@ def _dense(sparse: onnx.SparseTensorProto, where: str) -> onnx.TensorProto:
     numbers = values.data_type != onnx.TensorProto.STRING and len(values.dims) == 1
     if not numbers or indices.data_type not in INDICES:
         raise ReadError("sparse, but not of numbers in a list with their places", where=where, hint="store it dense")
-    given, places = numpy_helper.to_array(values), numpy_helper.to_array(indices)
-    if math.prod(shape) * given.dtype.itemsize > MOST_BYTES:
+    elements, places = numpy_helper.to_array(values), numpy_helper.to_array(indices)
+    if math.prod(shape) * elements.dtype.itemsize > MOST_BYTES:
         raise ReadError(f"sparse, of the shape {list(shape)}: too large to be dense", where=where)
     extents = shape
-    if places.shape == given.shape:
+    if places.shape == elements.shape:
         places, extents = places[:, None], (math.prod(shape),)
-    elif places.shape != (given.size, len(shape)):
-        raise ReadError(f"{given.size} elements with places of the shape {list(places.shape)}", where=where)
+    elif places.shape != (elements.size, len(shape)):
+        raise ReadError(f"{elements.size} elements with places of the shape {list(places.shape)}", where=where)
     if np.any((places < 0) | (places >= np.array(extents, np.int64))):
         raise ReadError(f"an element lies outside of the shape {list(shape)}", where=where)
-    dense = np.zeros(extents, given.dtype)
-    dense[tuple(places.T)] = given
-    found = numpy_helper.from_array(dense.reshape(shape))
+    dense = np.zeros(extents, elements.dtype)
+    dense[tuple(places.T)] = elements
+    dense_tensor = numpy_helper.from_array(dense.reshape(shape))
     try:
-        found.name = values.name
+        dense_tensor.name = values.name
     except UnicodeError:
         raise ReadError("a name that is not UTF-8", where=where) from None
-    return found
+    return dense_tensor
 
 
 # Constants with names that the optimizer of a runtime gave them: it gives these names again.

@@ -16,12 +16,12 @@ from relayout.errors import ReadError
 
 
 def graphs_in(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
-    """The graphs that an attribute holds."""
+    """Return the graphs that an attribute holds."""
     return (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs
 
 
 def bodies_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
-    """The bodies of nodes, but not those within them."""
+    """Yield the bodies of nodes, but not those within them."""
     for node in nodes:
         attributes = node.attribute
         if attributes:  # to ask takes half as long as to begin a loop over none
@@ -30,7 +30,7 @@ def bodies_of(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.GraphProto]:
 
 
 def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph or function, and of all bodies in it, outer ones first."""
+    """Yield the nodes of a graph or function, and of all bodies in it, outer ones first."""
     for node in nodes:
         yield node
         for body in bodies_of((node,)):
@@ -46,7 +46,7 @@ LIMIT = 2**31 - 1  # the most bytes protobuf's own readers accept for one messag
 
 
 class Bytes(Protocol):
-    """What a message is read from: memory, or a window of a file."""
+    """The bytes that a message is read from: memory, or a window of a file."""
 
     @overload
     def __getitem__(self, place: int, /) -> int: ...
@@ -66,7 +66,7 @@ class Field(NamedTuple):
 
 
 def varint(value: int) -> bytes:
-    """A non-negative integer, seven bits a byte, least significant first: `300 -> ac 02`."""
+    """Return a non-negative integer, seven bits a byte, least significant first: `300 -> ac 02`."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -81,7 +81,7 @@ def opening(number: int, length: int) -> bytes:
 
 
 def fields(buffer: Bytes, start: int, stop: int) -> Iterator[Field]:
-    """The fields of the message in `buffer[start:stop]`; ReadError where the bytes are not a message."""
+    """Yield the fields of the message in `buffer[start:stop]`; ReadError where the bytes are not a message."""
     position = start
     while position < stop:
         begin = position

@@ -178,7 +178,7 @@ class _Entry(NamedTuple):
 
     @classmethod
     def of(cls, weight: Weight, header: bytes, inline: int, offset: int = -1) -> "_Entry":
-        """An initializer whose header is followed by so many bytes."""
+        """Return an initializer whose header is followed by so many bytes."""
         lead = opening(GRAPH_INITIALIZER, len(header) + inline) + header
         return cls(weight, lead, len(lead) + inline, offset)
 
@@ -252,7 +252,7 @@ def _external_entry(weight: Weight, location: str, offset: int) -> _Entry:
 
 
 def _measured(weight: Weight) -> Iterator[bytes | memoryview]:
-    """The weight's data; WriteError if it is not as long as the lengths before it say."""
+    """Yield the weight's data; WriteError if it is not as long as the lengths before it say."""
     if weight.is_string:
         return
     length = 0

@@ -152,7 +152,7 @@ class _Loading:
         return (f"passed over: optimizations that ONNX Runtime applies when it loads: {', '.join(self.passed_over)}",)
 
     def graph(self, table: Table, place: str, large: int = 0) -> onnx.GraphProto:
-        """A graph; `large`: bytes from which on its initializers stay in the file, 0: none does."""
+        """Return a graph; `large`: bytes from which on its initializers stay in the file, 0: none does."""
         proto = onnx.GraphProto(name="graph" if place == "graph" else "body")
         tensor = partial(self.tensor, large=large)
         proto.initializer.extend(_each(tensor, table.initializers, f"{place}.initializers"))
@@ -162,8 +162,8 @@ class _Loading:
         proto.input.extend(_value(name, stated.get(name)) for name in table.inputs)
         proto.output.extend(_value(name, stated.get(name)) for name in table.outputs)
         ends = {*table.inputs, *table.outputs}
-        made = dict.fromkeys(name for node in proto.node for name in node.output if name not in ends)
-        known = (stated[name] for name in made if name in stated and stated[name].type is not None)
+        inner_names = dict.fromkeys(name for node in proto.node for name in node.output if name not in ends)
+        known = (stated[name] for name in inner_names if name in stated and stated[name].type is not None)
         proto.value_info.extend(_value(each.name, each) for each in known)
         if table.runtime_optimizations is not None:
             records = table.runtime_optimizations.records
@@ -189,14 +189,14 @@ class _Loading:
         field, make = _FIELDS[table.type]
         if table.fields[field] is None:
             raise ReadError(f"an attribute without its {field}", where=f"{place}, byte {table.byte}")
-        found = make(self, table.fields[field], f"{place}.{field}")
+        value = make(self, table.fields[field], f"{place}.{field}")
         target = getattr(proto, field)
         if hasattr(target, "extend"):
-            target.extend(found)
+            target.extend(value)
         elif hasattr(target, "CopyFrom"):
-            target.CopyFrom(found)
+            target.CopyFrom(value)
         else:
-            setattr(proto, field, found)
+            setattr(proto, field, value)
         return proto
 
     def tensor(self, table: Table, place: str, large: int = 0) -> onnx.TensorProto:
@@ -237,8 +237,8 @@ def _as_it_is(_: _Loading, value: Any, __: str) -> Any:
 
 
 def _numbers(_: _Loading, values: NDArray[Any], __: str) -> list[Any]:
-    found: list[Any] = values.tolist()
-    return found
+    numbers: list[Any] = values.tolist()
+    return numbers
 
 
 _FIELDS: Mapping[int, tuple[str, Callable[[_Loading, Any, str], Any]]] = {
@@ -294,10 +294,10 @@ def _definition(op_type: str, version: int, domain: str) -> _Definition | None:
 @cache
 def _newest() -> Mapping[str, int]:
     """Domain -> the newest version of its operators that this ONNX has."""
-    found: dict[str, int] = {}
+    version_of: dict[str, int] = {}
     for schema in onnx.defs.get_all_schemas_with_history():
-        found[schema.domain] = max(schema.since_version, found.get(schema.domain, 0))
-    return found
+        version_of[schema.domain] = max(schema.since_version, version_of.get(schema.domain, 0))
+    return version_of
 
 
 def _take_texts(proto: Any, table: Table, *names: str) -> None:
@@ -308,7 +308,7 @@ def _take_texts(proto: Any, table: Table, *names: str) -> None:
 
 
 def _weight(table: Table, header: onnx.TensorProto, where: str) -> ir.TensorProtocol:
-    """The tensor whose elements stay in the file."""
+    """Return the tensor whose elements stay in the file."""
     dtype, shape = type_of(header, where), shape_of(header, where)
     data: NDArray[np.uint8] | StoredArray = table.raw_data
     if dtype == ir.DataType.STRING or nbytes(dtype, shape) != data.nbytes:
@@ -328,18 +328,18 @@ def _value(name: str, table: Table | None) -> onnx.ValueInfoProto:
 
 
 def _type(table: Table) -> onnx.TypeProto:
-    proto, held = onnx.TypeProto(), table.value
+    proto, member = onnx.TypeProto(), table.value
     _take_texts(proto, table, "denotation")
-    kind = "" if held is None else held.kind
+    kind = "" if member is None else member.kind
     if kind == "TensorTypeAndShape":
-        proto.tensor_type.elem_type = held.elem_type
-        if held.shape is not None:
-            proto.tensor_type.shape.dim.extend(map(_dimension, held.shape.dim))
-    elif kind == "SequenceType" and held.elem_type is not None:
-        proto.sequence_type.elem_type.CopyFrom(_type(held.elem_type))
-    elif kind == "MapType" and held.value_type is not None:
-        proto.map_type.key_type = held.key_type
-        proto.map_type.value_type.CopyFrom(_type(held.value_type))
+        proto.tensor_type.elem_type = member.elem_type
+        if member.shape is not None:
+            proto.tensor_type.shape.dim.extend(map(_dimension, member.shape.dim))
+    elif kind == "SequenceType" and member.elem_type is not None:
+        proto.sequence_type.elem_type.CopyFrom(_type(member.elem_type))
+    elif kind == "MapType" and member.value_type is not None:
+        proto.map_type.key_type = member.key_type
+        proto.map_type.value_type.CopyFrom(_type(member.value_type))
     return proto
 
 

@@ -94,8 +94,8 @@ class Provenance(NamedTuple):
 
     def normalization(self, tensor: str, shape: Sequence[object]) -> Normalization | None:
         """Return what the file does to an input before anything else, with the axis as the file stores it."""
-        held = self.tensors.get(tensor, Holding()).holds
-        return Normalization.stored(self.normalize.get(tensor, ""), held, shape)
+        source_values = self.tensors.get(tensor, Holding()).holds
+        return Normalization.stored(self.normalize.get(tensor, ""), source_values, shape)
 
     @property
     def is_empty(self) -> bool:
@@ -108,10 +108,10 @@ def provenance_of(
     tensors: Mapping[str, Iterable[ir.Value]],  # name of a tensor in the file -> the values of the graph that it is
 ) -> Provenance:
     """Return what a file should say of its source."""
-    found = {name: _holding(name, values) for name, values in tensors.items()}
+    holdings = {name: _holding(name, values) for name, values in tensors.items()}
     notes = model.metadata_props
     return Provenance(
-        {name: holding for name, holding in found.items() if holding != Holding()},
+        {name: holding for name, holding in holdings.items() if holding != Holding()},
         json.loads(notes[INTERFACE]) if INTERFACE in notes else {},
         json.loads(notes[CUT]) if CUT in notes else None,
         notes.get(SIGNATURE),
@@ -149,27 +149,27 @@ def load_provenance(model: Model) -> Provenance:
 def _holding(tensor: str, values: Iterable[ir.Value]) -> Holding:
     values = list(values)
     names: dict[str, None] = {}
-    held: dict[Holds, None] = {}
+    source_values: dict[Holds, None] = {}
     for value in values:
         notes = value.metadata_props
         own = Holds.of(notes)
         called = [name for name in (notes.get(TENSOR, ""), value.name or "") if name]
         names.update(dict.fromkeys(called))
-        held.update(dict.fromkeys(own))
+        source_values.update(dict.fromkeys(own))
         if len(values) > 1:  # one of them in a layout of its own must not speak for the others
             elsewhere = {item.name for item in own}
-            held.update(dict.fromkeys(Holds.as_is(n, value.shape or ()) for n in called if n not in elsewhere))
+            source_values.update(dict.fromkeys(Holds.as_is(n, value.shape or ()) for n in called if n not in elsewhere))
     names.pop(tensor, None)
-    return Holding(tuple(names), tuple(held))
+    return Holding(tuple(names), tuple(source_values))
 
 
 def _to_json(holding: Holding) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if holding.names:
-        found["names"] = list(holding.names)
+        fields["names"] = list(holding.names)
     if holding.holds:
-        found["holds"] = [held.to_json() for held in holding.holds]
-    return found
+        fields["holds"] = [source_value.to_json() for source_value in holding.holds]
+    return fields
 
 
 def _from_json(entry: Mapping[str, Any]) -> Holding:
@@ -193,17 +193,17 @@ UNTRUE = frozenset(  # buffers that are not true of another file
 
 def buffers(model: ir.Model) -> Mapping[str, bytes]:
     """Return the metadata buffers that are true of a result: name -> bytes."""
-    found = {name: content for name, content in _contents(model, BUFFERS) if name not in UNTRUE}
-    if METADATA in found and not _describes(model, found[METADATA]):
-        del found[METADATA]
-    return found
+    content_of = {name: content for name, content in _contents(model, BUFFERS) if name not in UNTRUE}
+    if METADATA in content_of and not _describes(model, content_of[METADATA]):
+        del content_of[METADATA]
+    return content_of
 
 
 def files(model: ir.Model) -> tuple[tuple[str, bytes], ...]:
     """Return the files behind the model: name and bytes of each; none where they are above the reader's bounds."""
-    found = tuple(_contents(model, FILES))
-    fits = len(found) <= MOST_FILES and sum(len(content) for _, content in found) <= MOST_BYTES
-    return found if fits else ()
+    contents = tuple(_contents(model, FILES))
+    fits = len(contents) <= MOST_FILES and sum(len(content) for _, content in contents) <= MOST_BYTES
+    return contents if fits else ()
 
 
 def _contents(model: ir.Model, prefix: str) -> Iterator[tuple[str, bytes]]:

@@ -75,31 +75,31 @@ class Operand(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        found: dict[str, Any] = {"type": self.type.name, "shape": list(self.shape)}
+        fields: dict[str, Any] = {"type": self.type.name, "shape": list(self.shape)}
         if self.quantization is not None:
             scale, zero, axis = self.quantization
             numbers = {"scale": [float(each) for each in scale], "zero_point": zero.tolist()}
-            found |= {**({"scales": self.scales} if self.scales else numbers), "axis": int(axis)}
+            fields |= {**({"scales": self.scales} if self.scales else numbers), "axis": int(axis)}
         if self.numbers is not None:
-            found["numbers"] = list(self.numbers)
-        return found | ({"name": self.name} if self.name else {}) | ({"variable": True} if self.variable else {})
+            fields["numbers"] = list(self.numbers)
+        return fields | ({"name": self.name} if self.name else {}) | ({"variable": True} if self.variable else {})
 
     @staticmethod
-    def from_json(found: Mapping[str, Any]) -> "Operand":
+    def from_json(fields: Mapping[str, Any]) -> "Operand":
         """Read what `to_json` wrote."""
         meaning = None
-        if "scale" in found:
-            scale, zero = np.array(found["scale"], np.float32), np.array(found["zero_point"], np.int64)
-            meaning = Quantization(scale, zero, int(found["axis"]))
-        elif "scales" in found:
+        if "scale" in fields:
+            scale, zero = np.array(fields["scale"], np.float32), np.array(fields["zero_point"], np.int64)
+            meaning = Quantization(scale, zero, int(fields["axis"]))
+        elif "scales" in fields:
             meaning = Quantization(
-                np.ones(2, np.float32), np.zeros(2, np.int64), int(found["axis"])
+                np.ones(2, np.float32), np.zeros(2, np.int64), int(fields["axis"])
             )  # until they are read
-        shape = tuple(int(dim) for dim in found["shape"])
-        kind, variable = TensorType[found["type"]], bool(found.get("variable"))
-        listed = found.get("numbers")
+        shape = tuple(int(dim) for dim in fields["shape"])
+        kind, variable = TensorType[fields["type"]], bool(fields.get("variable"))
+        listed = fields.get("numbers")
         numbers = None if listed is None else tuple(n if isinstance(n, float) else int(n) for n in listed)
-        name, scales = str(found.get("name", "")), str(found.get("scales", ""))
+        name, scales = str(fields.get("name", "")), str(fields.get("scales", ""))
         return Operand(kind, shape, meaning, name, variable, scales, numbers)
 
     @property
@@ -159,7 +159,7 @@ class Builtin(NamedTuple):
         """Read what `dump` wrote; None where it is something else."""
         try:
             data = json.loads(text)
-            found = Builtin(
+            builtin = Builtin(
                 str(data["name"]),
                 dict(data["options"]),
                 tuple(None if each is None else Operand.from_json(each) for each in data["inputs"]),
@@ -169,7 +169,7 @@ class Builtin(NamedTuple):
             )
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
-        return found if found.is_sound else None
+        return builtin if builtin.is_sound else None
 
     @property
     def known_options(self) -> frozenset[str]:
@@ -312,18 +312,18 @@ def digest(nodes: Iterable[ir.Node], builtin: Builtin) -> str:
     """
     import hashlib  # few models need it
 
-    found = hashlib.sha256()
+    hasher = hashlib.sha256()
     most = None if builtin.has_numbers else SMALL
     for node in nodes:
         for part in _parts(node, builtin.names, most):
-            found.update(part + b"\0")
-    return found.hexdigest()[:SHORT]
+            hasher.update(part + b"\0")
+    return hasher.hexdigest()[:SHORT]
 
 
 def name_and_order(name: str) -> tuple[str, list[int] | None]:
     """Return the name of the source's value, and the order of axes in which it is stored, if it is another one."""
-    found = REORDERED.fullmatch(name)
-    return (name, None) if found is None else (found[1], [int(digit) for digit in found[2]])
+    match = REORDERED.fullmatch(name)
+    return (name, None) if match is None else (match[1], [int(digit) for digit in match[2]])
 
 
 def _may_change(value: ir.Value, size: int, operands: Collection[str], most: int | None) -> bool:

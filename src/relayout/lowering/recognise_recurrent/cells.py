@@ -125,43 +125,43 @@ class _Matching:
     def __init__(self, table: AtomTable) -> None:
         self.table = table
 
-    def polys(self, wanted: Poly, found: Poly, bound: Bound) -> Iterator[Bound]:
-        """All ways; biases are what may be missing, and come last."""
-        ordered = sorted(wanted.terms, key=lambda term: (self._bias(term) is not None, term[0]))
-        yield from self._terms(ordered, sorted(found.terms, key=lambda term: term[0]), bound)
+    def polys(self, pattern: Poly, subject: Poly, bound: Bound) -> Iterator[Bound]:
+        """Yield all ways; biases are what may be missing, and come last."""
+        ordered = sorted(pattern.terms, key=lambda term: (self._bias(term) is not None, term[0]))
+        yield from self._terms(ordered, sorted(subject.terms, key=lambda term: term[0]), bound)
 
-    def _terms(self, wanted: Sequence[Term], found: Sequence[Term], bound: Bound) -> Iterator[Bound]:
-        if not wanted:
-            if not found:
+    def _terms(self, pattern: Sequence[Term], subject: Sequence[Term], bound: Bound) -> Iterator[Bound]:
+        if not pattern:
+            if not subject:
                 yield bound
             return
-        (atoms, coefficient), bias = wanted[0], self._bias(wanted[0])
+        (atoms, coefficient), bias = pattern[0], self._bias(pattern[0])
         if bias is not None:
             atoms = tuple(number for number in atoms if self.table.atoms[number] != OperandColumns(bias))
-            yield from self._terms(wanted[1:], found, {**bound, bias: 0.0})
-        for k, (others, number) in enumerate(found):
+            yield from self._terms(pattern[1:], subject, {**bound, bias: 0.0})
+        for k, (others, number) in enumerate(subject):
             if bias is not None or number == coefficient:
                 so_far = bound if bias is None else {**bound, bias: number}
                 for more in self._factors(atoms, others, so_far):
-                    yield from self._terms(wanted[1:], [*found[:k], *found[k + 1 :]], more)
+                    yield from self._terms(pattern[1:], [*subject[:k], *subject[k + 1 :]], more)
 
     def _bias(self, term: Term) -> str | None:
         names = [atom.name for number in term[0] if isinstance(atom := self.table.atoms[number], OperandColumns)]
         return next((name for name in names if name.startswith(BIAS)), None)
 
-    def _factors(self, wanted: Sequence[int], found: Sequence[int], bound: Bound) -> Iterator[Bound]:
-        if not wanted:
-            if not found:
+    def _factors(self, pattern: Sequence[int], subject: Sequence[int], bound: Bound) -> Iterator[Bound]:
+        if not pattern:
+            if not subject:
                 yield bound
             return
-        for k, other in enumerate(found):
-            for more in self._atom(wanted[0], other, bound):
-                yield from self._factors(wanted[1:], [*found[:k], *found[k + 1 :]], more)
+        for k, other in enumerate(subject):
+            for more in self._atom(pattern[0], other, bound):
+                yield from self._factors(pattern[1:], [*subject[:k], *subject[k + 1 :]], more)
 
-    def _atom(self, wanted: int, found: int, bound: Bound) -> Iterator[Bound]:
-        one, other = self.table.atoms[wanted], self.table.atoms[found]
+    def _atom(self, pattern: int, subject: int, bound: Bound) -> Iterator[Bound]:
+        one, other = self.table.atoms[pattern], self.table.atoms[subject]
         if isinstance(one, OperandColumns) and isinstance(other, OperandColumns):
-            yield from _with(bound, one.name, found)
+            yield from _with(bound, one.name, subject)
         elif isinstance(one, Applied) and isinstance(other, Applied):
             for more in _with(bound, str(one.function), other.function):
                 yield from self.polys(one.of, other.of, more)
@@ -176,7 +176,7 @@ def _with(bound: Bound, name: str, value: Function | str | int | Columns) -> Ite
 
 
 class Round(NamedTuple):
-    """What a round of a loop computes: its nodes; for states, rows and results, the values in its body.
+    """The computation of one round of a loop: its nodes; for states, rows and results, the values in its body.
 
     Of states and rows also what the loop is given: first states, and all rows.
     """
@@ -191,7 +191,7 @@ class Round(NamedTuple):
 
 
 def written(op: Operation, rounds: Round, is_better: IsBetter = always) -> list[ir.Value] | None:
-    """The last states and the lists of results, from one operator; None, if there is none."""
+    """Return the last states and the lists of results, from one operator; None, if there is none."""
     reading = Reading(
         rounds.nodes,
         {f"state {k}": v for k, v in enumerate(rounds.states)} | {f"row {k}": v for k, v in enumerate(rounds.rows)},
@@ -201,16 +201,16 @@ def written(op: Operation, rounds: Round, is_better: IsBetter = always) -> list[
     except Formless:
         return None
     for cell in CELLS:
-        for found in _fits(cell, reading, lasts, rounds, is_better):
-            if all(poly == found.of[H] for poly in results) and all(poly in found.of.values() for poly in lasts):
-                made = _Writing(op, cell, reading, rounds, found).run(lasts)
-                kept = {id(node) for node in op.builder.nodes}
-                op.builder.discard([node for node in rounds.nodes if id(node) not in kept])
-                return made
+        for match in _fits(cell, reading, lasts, rounds, is_better):
+            if all(poly == match.of[H] for poly in results) and all(poly in match.of.values() for poly in lasts):
+                outputs = _Writing(op, cell, reading, rounds, match).run(lasts)
+                remaining_ids = {id(node) for node in op.builder.nodes}
+                op.builder.discard([node for node in rounds.nodes if id(node) not in remaining_ids])
+                return outputs
     return None
 
 
-class _Found(NamedTuple):
+class _Match(NamedTuple):
     """A cell in a body: what stands for its names, which state and row are meant, and the states' polynomials."""
 
     bound: Bound
@@ -218,8 +218,8 @@ class _Found(NamedTuple):
     of: Mapping[str, Poly]
 
 
-def _fits(cell: Cell, reading: Reading, lasts: Sequence[Poly], rounds: Round, is_better: IsBetter) -> Iterator[_Found]:
-    """The ways in which a body is a cell, with states and rows of shapes that fit."""
+def _fits(cell: Cell, reading: Reading, lasts: Sequence[Poly], rounds: Round, is_better: IsBetter) -> Iterator[_Match]:
+    """Yield the ways in which a body is a cell, with states and rows of shapes that fit."""
     table = reading.table
     equations, matching = cell.equations(_Equations(table)), _Matching(table)
     for chosen in permutations(range(min(len(lasts), MOST_STATES)), len(equations)):
@@ -233,11 +233,11 @@ def _fits(cell: Cell, reading: Reading, lasts: Sequence[Poly], rounds: Round, is
             if row is None or not whole or not is_better(cell, bound, rounds.states[chosen[0]]):
                 continue
             if _is_even(rounds, [rounds.states[k] for k in chosen], rounds.rows[row]):
-                yield _Found(bound, {**places, X: row}, {name: lasts[k] for name, k in places.items()})
+                yield _Match(bound, {**places, X: row}, {name: lasts[k] for name, k in places.items()})
 
 
 def _is_even(rounds: Round, states: Sequence[ir.Value], row: ir.Value) -> bool:
-    """Whether states are `batch units`, the row is `batch c`, and what is yielded `batch units`, perhaps behind a 1."""
+    """Tell whether states are `batch units`, the row `batch c`, and yields `batch units`, perhaps behind a 1."""
     shape = dims(states[0])
     yielded = {dims(value) for value in (*rounds.lasts, *rounds.results)}
     alike = all(dims(state) == shape for state in states) and yielded <= {shape, (1, *shape)}
@@ -245,7 +245,7 @@ def _is_even(rounds: Round, states: Sequence[ir.Value], row: ir.Value) -> bool:
 
 
 def _is_whole(reading: Reading, bound: Bound, name: str, value: ir.Value) -> bool:
-    """Whether a name stands for all columns of an operand of the body."""
+    """Tell whether a name stands for all columns of an operand of the body."""
     form = reading.forms.get(id(value))
     return form is not None and [(bound.get(name),)] == [atoms for atoms, _ in form[0][1].terms]
 
@@ -253,18 +253,18 @@ def _is_whole(reading: Reading, bound: Bound, name: str, value: ir.Value) -> boo
 class _Writing:
     """One operator for all rounds."""
 
-    def __init__(self, op: Operation, cell: Cell, reading: Reading, rounds: Round, found: _Found) -> None:
-        self.op, self.cell, self.reading, self.rounds, self.found = op, cell, reading, rounds, found
-        self.first = rounds.firsts[found.places[H]]
-        self.x = rounds.wholes[found.places[X]]
+    def __init__(self, op: Operation, cell: Cell, reading: Reading, rounds: Round, match: _Match) -> None:
+        self.op, self.cell, self.reading, self.rounds, self.match = op, cell, reading, rounds, match
+        self.first = rounds.firsts[match.places[H]]
+        self.x = rounds.wholes[match.places[X]]
 
     def run(self, lasts: Sequence[Poly]) -> list[ir.Value]:
-        op, cell, found, rounds = self.op, self.cell, self.found, self.rounds
+        op, cell, match, rounds = self.op, self.cell, self.match, self.rounds
         (batch, units), count = dims(self.first), dims(self.x)[0]
         if not isinstance(units, int):
             raise TypeError("a state of no known width")
         w, r = (unsqueeze(op, self._matrices(kind), [0]) for kind in "WR")
-        begun = [self._begun(rounds.firsts[found.places[name]]) for name in (H, C) if name in found.places]
+        begun = [self._begun(rounds.firsts[match.places[name]]) for name in (H, C) if name in match.places]
         functions = [self._function(name) for name in cell.functions]
         slopes = [slope for _, slope in functions if slope is not None]
         y, *ends = op.emit_all(
@@ -278,27 +278,27 @@ class _Writing:
             activation_beta=[MIDDLE] * len(slopes) or None,
             linear_before_reset=None if cell.before is None else int(not cell.before),
         )
-        after = {found.of[name]: end for name, end in zip((H, C), ends, strict=False)}
-        made = [self._shaped(after[poly], 0, dims(v)) for poly, v in zip(lasts, rounds.lasts, strict=True)]
-        return made + [self._shaped(y, 1, (count, *dims(v))) for v in rounds.results]
+        after = {match.of[name]: end for name, end in zip((H, C), ends, strict=False)}
+        last_states = [self._shaped(after[poly], 0, dims(v)) for poly, v in zip(lasts, rounds.lasts, strict=True)]
+        return last_states + [self._shaped(y, 1, (count, *dims(v))) for v in rounds.results]
 
     def _function(self, name: str) -> Function:
-        match self.found.bound[name]:
+        match self.match.bound[name]:
             case (str(function), (float() | None) as slope):
                 return function, slope
             case other:
                 raise TypeError(f"{name} is {other}")
 
     def _begun(self, first: ir.Value) -> ir.Value | None:
-        """The state before the first round, None for zeros."""
+        """Return the state before the first round, None for zeros."""
         row = known_row(first)
         return None if row is not None and not row.any() else unsqueeze(self.op, first, [0])
 
     def _matrices(self, kind: str) -> ir.Value:
-        """The columns of all gates as rows, one after the other; neighbours are cut out together."""
+        """Return the columns of all gates as rows, one after the other; neighbours are cut out together."""
         parts: list[Columns] = []
         for gate in self.cell.gates:
-            part = self.found.bound[f"{kind}{gate}"]
+            part = self.match.bound[f"{kind}{gate}"]
             if not isinstance(part, Columns):
                 raise TypeError(f"{kind}{gate} is no matrix")
             before = parts[-1] if parts else part
@@ -323,13 +323,13 @@ class _Writing:
         settled, there = self.reading.settled, {id(node) for node in self.op.builder.nodes}
         needed = reached(
             [settled[id(value)]] if id(value) in settled else [],
-            lambda node: [settled[id(given)] for given in node.inputs if id(given) in settled],
+            lambda node: [settled[id(operand)] for operand in node.inputs if id(operand) in settled],
         )
         self.op.builder.nodes += [n for n in self.rounds.nodes if n in needed and id(n) not in there]
 
     def _biases(self, units: int) -> ir.Value | None:
         names = [f"{BIAS}{kind}{gate}" for kind in "WR" for gate in self.cell.gates]
-        rows = [np.broadcast_to(np.asarray(self.found.bound.get(name, 0.0), np.float32), (units,)) for name in names]
+        rows = [np.broadcast_to(np.asarray(self.match.bound.get(name, 0.0), np.float32), (units,)) for name in names]
         biases = np.concatenate(rows)[None]
         return self.op.builder.array(self.op.hint("biases"), biases) if biases.any() else None
 

@@ -102,7 +102,7 @@ class Poly:
         return self.table.sum_of((tuple(sorted(a[0] + b[0])), _coefficient(np.multiply(a[1], b[1]))) for a, b in pairs)
 
     def over(self, divisor: float) -> Poly:
-        """A part of it."""
+        """Return a part of it."""
         return self.table.sum_of((atoms, _coefficient(np.divide(c, divisor))) for atoms, c in self.terms)
 
     @property
@@ -125,27 +125,27 @@ class AtomTable:
     _parts: dict[tuple[int, int, int], Poly] = field(default_factory=dict)
 
     def sum_of(self, terms: Iterable[Term]) -> Poly:
-        """A polynomial from terms of which some may have the same atoms."""
-        found: dict[tuple[int, ...], Coefficient] = {}
+        """Return a polynomial from terms of which some may have the same atoms."""
+        coefficient_of: dict[tuple[int, ...], Coefficient] = {}
         for atoms, coefficient in terms:
-            found[atoms] = _coefficient(np.add(found.get(atoms, 0.0), coefficient))
-            if len(found) > MOST_TERMS or len(atoms) > MOST_FACTORS:
+            coefficient_of[atoms] = _coefficient(np.add(coefficient_of.get(atoms, 0.0), coefficient))
+            if len(coefficient_of) > MOST_TERMS or len(atoms) > MOST_FACTORS:
                 raise Formless
-        return Poly(self, frozenset((atoms, c) for atoms, c in found.items() if c != 0.0))
+        return Poly(self, frozenset((atoms, c) for atoms, c in coefficient_of.items() if c != 0.0))
 
     def number(self, value: npt.ArrayLike) -> Poly:
-        """A constant, for all columns or for each."""
+        """Return a constant, for all columns or for each."""
         return self.sum_of([((), _coefficient(value))])
 
     def of(self, atom: Atom) -> Poly:
-        """An atom by itself."""
+        """Return an atom by itself."""
         if atom not in self._numbers:
             self._numbers[atom] = len(self.atoms)
             self.atoms.append(atom)
         return Poly(self, frozenset({((self._numbers[atom],), 1.0)}))
 
     def clamped(self, poly: Poly, low: float, high: float) -> Poly:
-        """The nearest numbers between two, of which either may be infinite.
+        """Return the nearest numbers between two, of which either may be infinite.
 
         Raises:
             Formless: there are none.
@@ -179,14 +179,14 @@ class AtomTable:
         return self.of(Applied(("HardSigmoid", slope), (poly - self.number(MIDDLE)).over(slope)))
 
     def part(self, poly: Poly, start: int, end: int) -> Poly:
-        """Some columns of what a polynomial stands for."""
-        made = self.number(0)
+        """Return some columns of what a polynomial stands for."""
+        total = self.number(0)
         for atoms, coefficient in sorted(poly.terms, key=lambda term: term[0]):
             factor = self.number(coefficient[start:end] if isinstance(coefficient, tuple) else coefficient)
             for number in atoms:
                 factor = factor * self._part_of_atom(number, start, end)
-            made = made + factor
-        return made
+            total = total + factor
+        return total
 
     def _part_of_atom(self, number: int, start: int, end: int) -> Poly:
         key = number, start, end
@@ -204,7 +204,7 @@ class AtomTable:
 
 
 def _coefficient(values: npt.ArrayLike) -> Coefficient:
-    """One number if all are equal."""
+    """Return one number if all are equal."""
     with np.errstate(over="ignore"):
         flat = np.asarray(values, np.float32).astype(np.float64).reshape(-1)
     return float(flat[0]) if np.all(flat == flat[0]) else tuple(flat.tolist())
@@ -219,7 +219,7 @@ COPYING = frozenset(("Cast", "Identity"))  # operators that give the elements of
 
 
 def known_row(value: ir.Value) -> npt.NDArray[np.float64] | None:
-    """The elements of a constant of one row, perhaps of half precision; None of any other value."""
+    """Return the elements of a constant of one row, perhaps of half precision; None of any other value."""
     shape, node = dims(value), value.producer()
     if math.prod(d if isinstance(d, int) else 2 for d in shape[:-1]) != 1 or 0 in shape:
         return None
@@ -245,7 +245,7 @@ class Reading:
             self._read(node)
 
     def form(self, value: ir.Value | None) -> Form:
-        """The form of a value.
+        """Return the form of a value.
 
         Raises:
             Formless: it has none.
@@ -258,7 +258,7 @@ class Reading:
         return ((elements.size, self.table.number(elements)),)
 
     def poly(self, value: ir.Value) -> Poly:
-        """The polynomial of a value of one block.
+        """Return the polynomial of a value of one block.
 
         Raises:
             Formless: it has several, or no form.
@@ -269,12 +269,12 @@ class Reading:
         return form[0][1]
 
     def is_settled(self, value: ir.Value) -> bool:
-        """Whether no round changes a value."""
+        """Tell whether no round changes a value."""
         return id(value) not in self._inside or id(value) in self.settled
 
     def _read(self, node: ir.Node) -> None:
-        given = [value for value in node.inputs if value is not None]
-        if all(map(self.is_settled, given)):
+        operands = [value for value in node.inputs if value is not None]
+        if all(map(self.is_settled, operands)):
             self.settled |= {id(value): node for value in node.outputs}
             return
         try:
@@ -286,28 +286,28 @@ class Reading:
             return
 
     def part(self, form: Form, start: int, end: int) -> Form:
-        """Some columns of a form."""
-        found, place = [], 0
+        """Return some columns of a form."""
+        columns, place = [], 0
         for width, poly in form:
             low, high = max(start - place, 0), min(end - place, width)
             if low < high:
                 whole = (low, high) == (0, width)
-                found.append((high - low, poly if whole else self.table.part(poly, low, high)))
+                columns.append((high - low, poly if whole else self.table.part(poly, low, high)))
             place += width
-        return tuple(found)
+        return tuple(columns)
 
     def weighed(self, form: Form, matrix: ir.Value | None, *, turned: bool) -> Form:
-        """A product with a matrix: the sum of those of the blocks with its rows."""
+        """Return a product with a matrix: the sum of those of the blocks with its rows."""
         if matrix is None or not self.is_settled(matrix) or len(dims(matrix)) != 2:
             raise Formless
         rows, columns = dims(matrix)[::-1] if turned else dims(matrix)
         if not isinstance(columns, int) or rows != sum(width for width, _ in form):
             raise Formless
-        made, place = self.table.number(0), 0
+        total, place = self.table.number(0), 0
         for width, poly in form:
             part = Columns(matrix, turned, (place, place + width), (0, columns))
-            made, place = made + self.table.of(Product(poly, part)), place + width
-        return ((columns, made),)
+            total, place = total + self.table.of(Product(poly, part)), place + width
+        return ((columns, total),)
 
     def both(self, node: ir.Node, combine: Callable[[Poly, Poly], Poly]) -> list[Form]:
         """Column by column."""
@@ -315,7 +315,7 @@ class Reading:
         return [self.combined(self.form(node.inputs[0]), self.form(node.inputs[1]), combine)]
 
     def clamped(self, value: ir.Value | None, low: float, high: float) -> Form:
-        """A form between two numbers."""
+        """Return a form between two numbers."""
         return tuple((width, self.table.clamped(poly, low, high)) for width, poly in self.form(value))
 
     def meet(self, *values: ir.Value | None) -> None:
@@ -326,19 +326,19 @@ class Reading:
             raise Formless
 
     def combined(self, a: Form, b: Form, combine: Callable[[Poly, Poly], Poly]) -> Form:
-        """The same for forms."""
+        """Combine the polynomials of two forms, wherever their columns meet."""
         widths = [sum(width for width, _ in form) for form in (a, b)]
         if widths[0] != widths[1]:
             a, b = (self._widened(form, max(widths)) for form in (a, b))
         ends = sorted({end for form in (a, b) for end in np.cumsum([width for width, _ in form]).tolist()})
-        made = []
+        columns = []
         for start, end in zip([0, *ends], ends, strict=False):
             ((_, p),), ((_, q),) = self.part(a, start, end), self.part(b, start, end)
-            made.append((end - start, combine(p, q)))
-        return tuple(made)
+            columns.append((end - start, combine(p, q)))
+        return tuple(columns)
 
     def _widened(self, form: Form, width: int) -> Form:
-        """A number for as many columns."""
+        """Return a number for as many columns."""
         single = len(form) == 1 and form[0][0] == 1 and all(not atoms for atoms, _ in form[0][1].terms)
         if form[0][0] != width and not single:
             raise Formless
@@ -384,7 +384,7 @@ def _end(reading: Reading, node: ir.Node, *, least: bool) -> list[Form]:
 
 
 def _number(value: ir.Value | None) -> float | None:
-    """The one element of a constant; None of an operand left out."""
+    """Return the one element of a constant; None of an operand left out."""
     if value is None:
         return None
     elements = known_row(value)
@@ -394,7 +394,7 @@ def _number(value: ir.Value | None) -> float | None:
 
 
 def _moved(reading: Reading, node: ir.Node) -> list[Form]:
-    """The same rows in the same order, whatever axes of one element lie around them."""
+    """Return the operand's form: the same rows in the same order, whatever axes of one element lie around them."""
     source, (result,) = node.inputs[0], node.outputs
     if source is None or _rows(source) != _rows(result):
         raise Formless
@@ -427,19 +427,19 @@ def _split(reading: Reading, node: ir.Node) -> list[Form]:
 
 
 def _slice(reading: Reading, node: ir.Node) -> list[Form]:
-    """Some columns: axes whose extent stays are whole, since steps are 1."""
+    """Return some columns: axes whose extent stays are whole, since steps are 1."""
     source, (result,) = node.inputs[0], node.outputs
     bounds = [v.const_value.numpy().reshape(-1).tolist() for v in node.inputs[1:] if v and v.const_value is not None]
     if source is None or len(bounds) != 4 or any(step != 1 for step in bounds[3]):
         raise Formless
     shape, extents = dims(source), dims(result)
-    width, left = shape[-1], extents[-1]
-    if shape[:-1] != extents[:-1] or not isinstance(width, int) or not isinstance(left, int):
+    width, result_width = shape[-1], extents[-1]
+    if shape[:-1] != extents[:-1] or not isinstance(width, int) or not isinstance(result_width, int):
         raise Formless
     starts = {axis % len(shape): start for axis, start in zip(bounds[2], bounds[0], strict=True)}
     start = starts.get(len(shape) - 1, 0)
     start = max(start + width, 0) if start < 0 else start
-    return [reading.part(reading.form(source), start, start + left)]
+    return [reading.part(reading.form(source), start, start + result_width)]
 
 
 _RULES: dict[str, Callable[[Reading, ir.Node], list[Form]]] = {

@@ -58,7 +58,7 @@ class Rounds:
     op: Operation
     test: Subgraph
     body: Subgraph
-    given: Sequence[ir.Value]
+    operands: Sequence[ir.Value]
     flow: Flow = field(init=False)
 
     def __post_init__(self) -> None:
@@ -73,18 +73,18 @@ class Rounds:
     @cached_property
     def counters(self) -> dict[int, int]:
         """Position of each counter -> the tensor of its next value."""
-        found = {}
+        next_value_of = {}
         for position, (now, after) in enumerate(zip(self.body.inputs, self.body.outputs, strict=True)):
-            maker = self.flow.producer(after)
-            if maker is None or maker.name != "ADD" or len(maker.inputs) != 2 or self._is_fused(maker):
+            producer = self.flow.producer(after)
+            if producer is None or producer.name != "ADD" or len(producer.inputs) != 2 or self._is_fused(producer):
                 continue
-            other = [i for i in maker.inputs if i != now]
+            other = [i for i in producer.inputs if i != now]
             starts = self.op.is_constant(position) and self.op.input(position).type in _INDICES
             if len(other) == 1 and _number(self.body.tensors[other[0]]) == 1 and starts:
                 start = self.op.constant(position)
                 if start.size == 1 and not start.any():
-                    found[position] = after
-        return found
+                    next_value_of[position] = after
+        return next_value_of
 
     @cached_property
     def count(self) -> Dim:
@@ -93,15 +93,15 @@ class Rounds:
         limits: list[Dim] = []
         waiting = [*self.test.outputs]
         while waiting:
-            maker = flow.producer(waiting.pop())
-            if maker is None or len(maker.inputs) != 2 or len(limits) > len(self.test.operators):
+            producer = flow.producer(waiting.pop())
+            if producer is None or len(producer.inputs) != 2 or len(limits) > len(self.test.operators):
                 return None
-            if maker.name == "LOGICAL_AND":
-                waiting += maker.inputs
+            if producer.name == "LOGICAL_AND":
+                waiting += producer.inputs
                 continue
-            counter, limit = maker.inputs
+            counter, limit = producer.inputs
             counts = counter in self.test.inputs and self.test.inputs.index(counter) in self.counters
-            if maker.name != "LESS" or not counts:
+            if producer.name != "LESS" or not counts:
                 return None
             limits.append(self._limit(limit))
         numbers = [limit for limit in limits if isinstance(limit, int)]
@@ -113,13 +113,15 @@ class Rounds:
         """Return a number that the condition compares with, if known: a constant, or an operand no round changes."""
         if index in self.test.inputs:
             position = self.test.inputs.index(index)
-            return element(self.given[position]) if self.body.inputs[position] == self.body.outputs[position] else None
+            return (
+                element(self.operands[position]) if self.body.inputs[position] == self.body.outputs[position] else None
+            )
         return _number(self.test.tensors[index]) if index >= 0 else None
 
     @cached_property
     def picked(self) -> dict[int, int]:
         """Tensor of a row that a round picks -> the position of what it is a row of."""
-        found = {}
+        position_of_row = {}
         for operator in self.body.operators:
             if len(operator.inputs) < 2 or not _picks_a_row(operator):
                 continue
@@ -129,48 +131,48 @@ class Rounds:
             position = body.inputs.index(whole) if whole in body.inputs else -1
             if self._meaning(index) == [NOW] and position >= 0 and body.outputs[position] == whole:
                 alike = tensors[whole].quantization is None and tensors[operator.outputs[0]].quantization is None
-                if alike and not tensors[index].shape and dims(self.given[position])[:1] == (self.count,):
-                    found[operator.outputs[0]] = position
-        return found
+                if alike and not tensors[index].shape and dims(self.operands[position])[:1] == (self.count,):
+                    position_of_row[operator.outputs[0]] = position
+        return position_of_row
 
     @cached_property
     def written(self) -> dict[int, int]:
         """Position of a list -> the tensor of the row that a round writes, `1 ...`, or `...` into a list of tensors."""
-        found = {}
+        row_of_list = {}
         for position, (now, after) in enumerate(zip(self.body.inputs, self.body.outputs, strict=True)):
             row = self._row(now, after)
-            if row is not None and dims(self.given[position])[:1] == (self.count,):
-                found[position] = row
-        return found
+            if row is not None and dims(self.operands[position])[:1] == (self.count,):
+                row_of_list[position] = row
+        return row_of_list
 
     def _row(self, whole: int, after: int) -> int | None:
         """Return the value that is written into a list at the place of a counter, if nothing else reads that list."""
-        maker = self.flow.producer(after)
-        if maker is None or self.flow.readers(after) or self.body.outputs.count(after) != 1:
+        producer = self.flow.producer(after)
+        if producer is None or self.flow.readers(after) or self.body.outputs.count(after) != 1:
             return None
-        if len(maker.inputs) != 3:
+        if len(producer.inputs) != 3:
             return None
-        if maker.name == "CONCATENATION":
-            return self._row_between(maker, whole)
-        listed, *rest = maker.inputs
-        if maker.name not in (SET_ITEM, UPDATE) or listed != whole or list(self.flow.readers(whole)) != [maker]:
+        if producer.name == "CONCATENATION":
+            return self._row_between(producer, whole)
+        listed, *rest = producer.inputs
+        if producer.name not in (SET_ITEM, UPDATE) or listed != whole or list(self.flow.readers(whole)) != [producer]:
             return None
-        row, begin = rest if maker.name == UPDATE else rest[::-1]
+        row, begin = rest if producer.name == UPDATE else rest[::-1]
         place = self._meaning(begin)
         return row if place is not None and place[0] == NOW and not any(place[1:]) else None
 
-    def _row_between(self, maker: Operator, whole: int) -> int | None:
-        """The row between the slices of a list that come before and behind it."""
-        if self._is_fused(maker) or options_of(maker).axis != 0:
+    def _row_between(self, producer: Operator, whole: int) -> int | None:
+        """Return the row between the slices of a list that come before and behind it."""
+        if self._is_fused(producer) or options_of(producer).axis != 0:
             return None
-        before, row, behind = maker.inputs
+        before, row, behind = producer.inputs
         parts, readers = [self.flow.producer(before), self.flow.producer(behind)], self.flow.readers(whole)
         if len(readers) != 2 or not all(any(part is reader for reader in readers) for part in parts):
             return None
         bounds = [self._bounds(part, whole) for part in parts]
         ends = [(bound[0][0], bound[1][0]) if bound else None for bound in bounds]
         fits = ends == [(0, NOW), (NEXT, -1)] and parts[0] is not parts[1]
-        return row if fits and all(self.flow.sole_reader(i) is maker for i in (before, behind)) else None
+        return row if fits and all(self.flow.sole_reader(i) is producer for i in (before, behind)) else None
 
     def _bounds(self, part: Operator | None, whole: int) -> tuple[list[int | str], list[int | str]] | None:
         """Begin and size of a SLICE that takes all of every axis but the first."""
@@ -184,20 +186,20 @@ class Rounds:
         return (begin, size) if takes_all else None
 
     def _meaning(self, index: int, depth: int = 4) -> list[int | str] | None:
-        """The elements of a short tensor of integers, as far as they are numbers or a counter."""
-        tensor, maker = self.body.tensors[index], self.flow.producer(index)
+        """Return the elements of a short tensor of integers, as far as they are numbers or a counter."""
+        tensor, producer = self.body.tensors[index], self.flow.producer(index)
         counting = {self.body.inputs[p]: NOW for p in self.counters} | dict.fromkeys(self.counters.values(), NEXT)
         if index in counting:
             return [counting[index]]
         if tensor.data is not None and tensor.type in _INDICES and tensor.sparsity is None:
             return [int(v) for v in array(tensor).reshape(-1)[:9]]
-        if maker is None or depth == 0:
+        if producer is None or depth == 0:
             return None
-        if maker.name == "RESHAPE":
-            return self._meaning(maker.inputs[0], depth - 1)
-        if maker.name not in ("CONCATENATION", "PACK") or len(maker.inputs) > MAX_RANK:
+        if producer.name == "RESHAPE":
+            return self._meaning(producer.inputs[0], depth - 1)
+        if producer.name not in ("CONCATENATION", "PACK") or len(producer.inputs) > MAX_RANK:
             return None
-        parts = [self._meaning(i, depth - 1) for i in maker.inputs]
+        parts = [self._meaning(i, depth - 1) for i in producer.inputs]
         known = [part for part in parts if part is not None]
         return [v for part in known for v in part] if len(known) == len(parts) and len(tensor.shape) == 1 else None
 
@@ -213,7 +215,7 @@ def _picks_a_row(operator: Operator) -> bool:
 
 
 def _number(tensor: Tensor) -> int | None:
-    """The one integer of a constant."""
+    """Return the one integer of a constant."""
     known = tensor.data is not None and tensor.type in _INDICES and tensor.sparsity is None
     values = array(tensor).reshape(-1) if known else np.empty(0)
     return int(values[0]) if values.size == 1 else None
@@ -230,11 +232,11 @@ def by_rows(
 ) -> bool:
     """Hand over the results of a WHILE as those of a Scan, or of a GRU, LSTM or RNN, if its rounds take rows."""
     condition, body = op.options.cond_subgraph_index, op.options.body_subgraph_index
-    given = [value for value in carried_operands(op) if isinstance(value, ir.Value)]
+    operands = [value for value in carried_operands(op) if isinstance(value, ir.Value)]
     inner, test = op.program.subgraph(body, op.place), op.program.subgraph(condition, op.place)
-    if not len(op.operator.inputs) == len(given) == len(inner.inputs) == len(inner.outputs) == len(test.inputs):
+    if not len(op.operator.inputs) == len(operands) == len(inner.inputs) == len(inner.outputs) == len(test.inputs):
         return False
-    rounds = Rounds(op, test, inner, given)
+    rounds = Rounds(op, test, inner, operands)
     if rounds.count in (0, None) or not rounds.picked or not rounds.is_plain:
         return False
     return _Writing(op, rounds, body, is_better).run()
@@ -250,7 +252,7 @@ class _Writing:
     is_better: IsBetter
     fixed: dict[int, ir.Value] = field(default_factory=dict)  # tensors that no round changes
     states: list[int] = field(default_factory=list)  # positions of operands
-    kept: list[Operator] = field(default_factory=list)  # what a round needs
+    operators: list[Operator] = field(default_factory=list)  # what a round needs
     picked: dict[int, ir.Value] = field(default_factory=dict)  # tensor of a row -> what it is a row of
     outside: list[ir.Node] = field(default_factory=list)  # nodes before the loop
     wider: bool = False
@@ -258,15 +260,15 @@ class _Writing:
     def run(self) -> bool:
         """Write it; False, and nothing is written, if the states or rows are not of one shape."""
         op, rounds = self.op, self.rounds
-        self.states, self.kept = self._kept()
+        self.states, self.operators = self._needed_operators()
         read = self._read()
         with op.builder.body() as self.outside:
-            self.picked = {row: rounds.given[p] for row, p in rounds.picked.items() if row in read}
-            self.kept, self.fixed = self._widened()
+            self.picked = {row: rounds.operands[p] for row, p in rounds.picked.items() if row in read}
+            self.operators, self.fixed = self._widened()
         if self._is_cell():
             return True
         with op.builder.body() as more:
-            self.kept, products = self._hoisted()
+            self.operators, products = self._hoisted()
         self.outside += more
         read = self._read() | products.keys()
         self.picked = {row: whole for row, whole in (self.picked | products).items() if row in read}
@@ -277,25 +279,25 @@ class _Writing:
 
     def _read(self) -> set[int]:
         """Return the tensors that a round reads, or gives."""
-        given = {*self.rounds.written.values(), *(self.rounds.body.outputs[p] for p in self.states)}
-        return given | {i for operator in self.kept for i in operator.inputs}
+        round_outputs = {*self.rounds.written.values(), *(self.rounds.body.outputs[p] for p in self.states)}
+        return round_outputs | {i for operator in self.operators for i in operator.inputs}
 
     def _is_cell(self) -> bool:
         """Write one operator for all rounds, if ONNX has it; its products are of real numbers."""
         op, program = self.op, self.op.program
         program.multiplies_reals = True
         try:
-            found = self._round()
+            one_round = self._round()
         finally:
             program.multiplies_reals = False
-        if found is None:
+        if one_round is None:
             return False
         before = len(op.builder.nodes)
         op.builder.nodes += self.outside
-        values = cells.written(op, found, self.is_better)
+        values = cells.written(op, one_round, self.is_better)
         if values is None:
             del op.builder.nodes[before:]
-            op.builder.discard(found.nodes)
+            op.builder.discard(one_round.nodes)
             return False
         self._hand_over(values)
         return True
@@ -304,7 +306,7 @@ class _Writing:
         """Write the body of the loop; None, and it is not written, if it gives other than values and rows."""
         op, rounds, body, states, picked = self.op, self.rounds, self.rounds.body, self.states, self.picked
         read = self._read()
-        firsts = [rounds.given[p] for p in states]
+        firsts = [rounds.operands[p] for p in states]
         now = [self._inside(first, "state", dims(first)) for first in firsts]
         rows = [self._inside(whole, "row", dims(whole)[1:]) for whole in picked.values()]
         lent: dict[int, Given] = dict(zip((body.inputs[p] for p in states), now, strict=True))
@@ -313,10 +315,10 @@ class _Writing:
         part = body._replace(
             inputs=tuple(lent),
             outputs=(*(body.outputs[p] for p in states), *rounds.written.values()),
-            operators=tuple(self.kept),
+            operators=tuple(self.operators),
         )
         variables = op.program.variables
-        with variables.apart() as before, op.builder.body() as nodes:
+        with variables.forgetting() as before, op.builder.body() as nodes:
             results = op.program.write(part, self.index, list(lent.values()), op.place)
             values = [value for value in results if isinstance(value, ir.Value)]
             lasts, new = values[: len(states)], values[len(states) :]
@@ -332,20 +334,22 @@ class _Writing:
     def _written_with(self) -> bool:
         """Write the Scan, if states and rows keep their shapes; once more if lists can be given those of their rows."""
         op = self.op
-        found = self._round()
-        if found is None:
+        one_round = self._round()
+        if one_round is None:
             return False
-        pairs = zip(found.states, found.lasts, strict=True)
+        pairs = zip(one_round.states, one_round.lasts, strict=True)
         if not all((a.dtype, dims(a)) == (b.dtype, dims(b)) for a, b in pairs):
-            op.builder.discard(found.nodes)
-            return self._gives_wider(found.lasts) and self._written_with()
+            op.builder.discard(one_round.nodes)
+            return self._gives_wider(one_round.lasts) and self._written_with()
         op.builder.nodes += self.outside
-        body = NodeBody(op, found.nodes).graph([*found.states, *found.rows], [*found.lasts, *found.results], "rows")
-        shapes: list[Dims] = [*map(dims, found.lasts), *((self.rounds.count, *dims(v)) for v in found.results)]
-        types = [v.dtype or ir.DataType.FLOAT for v in (*found.lasts, *found.results)]
+        body = NodeBody(op, one_round.nodes).graph(
+            [*one_round.states, *one_round.rows], [*one_round.lasts, *one_round.results], "rows"
+        )
+        shapes: list[Dims] = [*map(dims, one_round.lasts), *((self.rounds.count, *dims(v)) for v in one_round.results)]
+        types = [v.dtype or ir.DataType.FLOAT for v in (*one_round.lasts, *one_round.results)]
         values = op.builder.emit(
             "Scan",
-            [*found.firsts, *found.wholes],
+            [*one_round.firsts, *one_round.wholes],
             [(op.hint("scan"), dtype, shape) for dtype, shape in zip(types, shapes, strict=True)],
             source=op.source,
             body=body,
@@ -364,25 +368,25 @@ class _Writing:
             return False
         self.wider = True
         known: dict[Dim, tuple[ir.Value, int]] = {}
-        for value in rounds.given:
+        for value in rounds.operands:
             known |= {d: (value, axis) for axis, d in enumerate(dims(value)) if isinstance(d, str)}
         wider: dict[int, Dims] = {}
         for position, last in zip(self.states, lasts, strict=True):
-            if dims(rounds.given[position]) != dims(last):
+            if dims(rounds.operands[position]) != dims(last):
                 listed = rounds.body.tensors[rounds.body.inputs[position]].listed
                 if not listed or not all(isinstance(d, int) or d in known for d in dims(last)):
                     return False
                 wider[position] = dims(last)
         with op.builder.body() as nodes:
-            given = list(rounds.given)
+            operands = list(rounds.operands)
             for position, shape in wider.items():
-                given[position] = padded(op, given[position], self._extents(shape, known), shape)
-        rounds.given = given
+                operands[position] = padded(op, operands[position], self._extents(shape, known), shape)
+        rounds.operands = operands
         self.outside += nodes
         return bool(wider)
 
     def _extents(self, shape: Dims, known: Mapping[Dim, tuple[ir.Value, int]]) -> ir.Value:
-        """A shape as a tensor of integers."""
+        """Return a shape as a tensor of integers."""
         op, parts = self.op, list[ir.Value]()
         for extent in shape:
             if isinstance(extent, int):
@@ -393,13 +397,13 @@ class _Writing:
         return op.emit("Concat", parts, (len(parts),), axis=0)
 
     def _is_bare(self, position: int) -> bool:
-        """Whether a list is one of tensors, each of which is a row without an axis for itself."""
-        maker = self.rounds.flow.producer(self.rounds.body.outputs[position])
-        return maker is not None and maker.name == SET_ITEM
+        """Tell whether a list is one of tensors, each of them a row without an axis for itself."""
+        producer = self.rounds.flow.producer(self.rounds.body.outputs[position])
+        return producer is not None and producer.name == SET_ITEM
 
     def _is_row(self, position: int, new: ir.Value) -> bool:
-        """Whether what a round writes has a row's shape, as far as the list has one before its first row."""
-        whole = dims(self.rounds.given[position])[1:]
+        """Tell whether a written value has a row's shape, as far as the list has one before its first row."""
+        whole = dims(self.rounds.operands[position])[1:]
         if not self._is_bare(position):
             return dims(new) == (1, *whole)
         return len(dims(new)) == len(whole) and all(
@@ -409,15 +413,15 @@ class _Writing:
     def _hand_over(self, values: Sequence[ir.Value]) -> None:
         """Hand over last states and lists of rows, and how many rounds there were."""
         op, rounds = self.op, self.rounds
-        final = list(rounds.given)
+        final = list(rounds.operands)
         for position in rounds.counters:
-            final[position] = self._rounds(rounds.given[position])
+            final[position] = self._rounds(rounds.operands[position])
         for position, value in zip((*self.states, *rounds.written), values, strict=True):
             final[position] = value
         for position in rounds.written:  # what they began with is overwritten
-            maker = op.tensors.flow.producer(op.operator.inputs[position])
-            if maker is not None:
-                op.spare(maker)
+            producer = op.tensors.flow.producer(op.operator.inputs[position])
+            if producer is not None:
+                op.spare(producer)
         hand_over(op, final)
 
     def _rounds(self, like: ir.Value) -> ir.Value:
@@ -429,35 +433,35 @@ class _Writing:
         counted = op.emit("Shape", [whole], (1,), ir.DataType.INT64, start=0, end=1)
         return op.cast(op.reshape(counted, dims(like)), like.dtype or ir.DataType.INT32)
 
-    def _kept(self) -> tuple[list[int], list[Operator]]:
-        """The positions of the states, and the operators that a round needs for them and for its rows."""
+    def _needed_operators(self) -> tuple[list[int], list[Operator]]:
+        """Return the positions of the states, and the operators that a round needs for them and for its rows."""
         body, rounds = self.rounds.body, self.rounds
         pairs = enumerate(zip(body.inputs, body.outputs, strict=True))
         carried = [p for p, (a, b) in pairs if a != b and p not in rounds.written and p not in rounds.counters]
         while True:
             needed = {body.outputs[p] for p in carried} | set(rounds.written.values())
-            kept: list[Operator] = []
+            needed_operators: list[Operator] = []
             for operator in reversed(body.operators):
-                wanted = needed.intersection(operator.outputs) or operator.name not in _PURE
-                if wanted and not rounds.picked.keys() & set(operator.outputs):
+                is_needed = needed.intersection(operator.outputs) or operator.name not in _PURE
+                if is_needed and not rounds.picked.keys() & set(operator.outputs):
                     needed.update(operator.inputs)
-                    kept.append(operator)
+                    needed_operators.append(operator)
             more = [p for p in rounds.counters if body.inputs[p] in needed and p not in carried]
             more += [p for p, i in rounds.counters.items() if i in needed and p not in carried and p not in more]
             if not more:
-                return sorted(carried), kept[::-1]
+                return sorted(carried), needed_operators[::-1]
             carried += more
 
     def _inside(self, like: ir.Value, name: str, shape: Dims) -> ir.Value:
-        """An operand of the body. Its extents are those outside: a Scan's states keep theirs."""
+        """Return an operand of the body. Its extents are those outside: a Scan's states keep theirs."""
         return self.op.builder.value(
             self.op.builder.names.unique(self.op.hint(name)), like.dtype or ir.DataType.FLOAT, shape
         )
 
     def _hoisted(self) -> tuple[list[Operator], dict[int, ir.Value]]:
-        """The operators but products of picked rows and constants, and what those are for all rows."""
+        """Return the operators but products of picked rows and constants, and what those are for all rows."""
         rest, products = [], {}
-        for operator in self.kept:
+        for operator in self.operators:
             whole = self.picked.get(operator.inputs[0]) if operator.inputs else None
             if whole is not None and self._multiplies(operator, whole):
                 products[operator.outputs[0]] = self._product(operator, whole)
@@ -480,7 +484,7 @@ class _Writing:
         )
 
     def _product(self, operator: Operator, whole: ir.Value) -> ir.Value:
-        """A product for all rows."""
+        """Return a product for all rows."""
         body, count = self.rounds.body, self.rounds.count
         now, stated = (count, count) if isinstance(count, int) else (1, -1)
         first = len(body.tensors)
@@ -498,11 +502,11 @@ class _Writing:
         return self._written((every,), first + 1, {first: whole}, (*body.tensors, *rows))
 
     def _widened(self) -> tuple[list[Operator], dict[int, ir.Value]]:
-        """The operators but those that only widen constants; and all tensors that no round changes."""
+        """Return the operators but those that only widen constants; and all tensors that no round changes."""
         body, rest = self.rounds.body, []
-        pairs = zip(body.inputs, body.outputs, self.rounds.given, strict=True)
+        pairs = zip(body.inputs, body.outputs, self.rounds.operands, strict=True)
         fixed = {a: value for a, b, value in pairs if a == b}
-        for operator in self.kept:
+        for operator in self.operators:
             constant = operator.name == "DEQUANTIZE" and body.tensors[operator.inputs[0]].data is not None
             if constant and len(operator.outputs) == 1:
                 fixed[operator.outputs[0]] = self._written((operator,), operator.outputs[0], {}, body.tensors)
@@ -511,13 +515,19 @@ class _Writing:
         return rest, fixed
 
     def _written(
-        self, operators: tuple[Operator, ...], result: int, given: Mapping[int, ir.Value], tensors: tuple[Tensor, ...]
+        self,
+        operators: tuple[Operator, ...],
+        result: int,
+        value_of: Mapping[int, ir.Value],
+        tensors: tuple[Tensor, ...],
     ) -> ir.Value:
-        """A tensor that operators outside the loop compute."""
+        """Return a tensor that operators outside the loop compute."""
         read = {i for operator in operators for i in operator.inputs}
-        given = {**given, **{i: value for i, value in self.fixed.items() if i in read}}
-        part = self.rounds.body._replace(tensors=tensors, inputs=tuple(given), outputs=(result,), operators=operators)
-        (value,) = self.op.program.write(part, self.index, list(given.values()), self.op.place)
+        value_of = {**value_of, **{i: value for i, value in self.fixed.items() if i in read}}
+        part = self.rounds.body._replace(
+            tensors=tensors, inputs=tuple(value_of), outputs=(result,), operators=operators
+        )
+        (value,) = self.op.program.write(part, self.index, list(value_of.values()), self.op.place)
         if not isinstance(value, ir.Value):
             raise TypeError(f"{tensors[result].name} is no value")
         return value

@@ -194,7 +194,7 @@ def borders(operator: Operator) -> tuple[int, ...] | None:
 
 
 def _behind_borders(operator: Operator, _: Constants) -> Sequence[Step]:
-    """A Concat along each axis that has a border, and the convolution without one."""
+    """Return a Concat along each axis that has a border, and the convolution without one."""
     unit, pads, shape = operator.unit(), borders(operator), operator.shape()
     operand = None if unit is None or unit.node is not operator.node else unit.operands[0]
     scale = None if operand is None else scale_of(operand.node)

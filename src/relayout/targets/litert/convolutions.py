@@ -65,11 +65,11 @@ class _Kernel(NamedTuple):
     zero: NDArray[np.generic] | None = None  # the zero points, as many; None: 0
 
     @staticmethod
-    def of(operator: Operator, given: Constants) -> "_Kernel | None":
+    def of(operator: Operator, constants: Constants) -> "_Kernel | None":
         """Return the kernel of a transposed convolution; None where it is computed, or of other scales."""
         group = operator.int("group", 1)
-        if given[1] is not None:
-            return _Kernel(_by_output(given[1], group))
+        if constants[1] is not None:
+            return _Kernel(_by_output(constants[1], group))
         unit = operator.unit()
         stored = None if unit is None or result_of(unit) is None else unit.operands[1]
         weights = stored_integers(stored) if stored is not None and stored.is_constant else None
@@ -102,12 +102,12 @@ def _by_output(kernel: NDArray[np.generic], group: int) -> NDArray[np.generic]:
 
 def _steps(
     operator: Operator,  # the node
-    given: Constants,  # its constants
+    constants: Constants,  # its constants
     *,
     for_cpu: bool = False,  # whether LiteRT's CPU kernels run it, for which one pixel may have a block for its result
 ) -> Sequence[Step]:
     """Return what stands for a node; none where it stays."""
-    axes, kernel, shape = _axes(operator), _Kernel.of(operator, given), operator.shape()
+    axes, kernel, shape = _axes(operator), _Kernel.of(operator, constants), operator.shape()
     if axes is None or kernel is None or shape is None:
         return ()
     if for_cpu and operator.int("group", 1) == 1:
@@ -119,7 +119,7 @@ def _steps(
     # A Reshape finds one extent: all others are known from the first axis on that has steps.
     long = next((place for place, axis in enumerate(axes) if axis.stride > 1), len(axes))
     is_known = [*blocks[long:], *outer].count(OPEN) <= 1
-    bias = given[2] if operator.has(2) else np.zeros(len(kernel.numbers), kernel.numbers.dtype)
+    bias = constants[2] if operator.has(2) else np.zeros(len(kernel.numbers), kernel.numbers.dtype)
     if operator.int("group", 1) == 1 and kernel.scale is None and bias is not None:
         spread = _spread(axes, len(kernel.numbers), blocks)
         if spread and (not is_known or _takes_less_as_channels(axes, len(kernel.numbers))):
@@ -143,15 +143,15 @@ def _takes_less_as_channels(axes: Sequence[Axis], outputs: int) -> bool:
 def _as_channels(axes: Sequence[Axis], kernel: _Kernel, bias: NDArray[np.generic]) -> Step:
     """Return the convolution whose channels are those of each place in turn."""
     united = list(places_of(axes, united=True).values())
-    taken, biases = np.concatenate([kernel.at(each) for each in united]), np.tile(bias, len(united))
-    return Step(CONVOLUTION, (0, taken, biases), "channels", _attributes(united[0]))
+    weights, biases = np.concatenate([kernel.at(each) for each in united]), np.tile(bias, len(united))
+    return Step(CONVOLUTION, (0, weights, biases), "channels", _attributes(united[0]))
 
 
 def convolution_attributes(operator: Operator) -> dict[str, Attribute]:
     """Return the attributes of a convolution, as a step has them."""
     named = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    found = {name: operator.node.attributes[name].value for name in named if name in operator.node.attributes}
-    return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in found.items()}
+    attributes = {name: operator.node.attributes[name].value for name in named if name in operator.node.attributes}
+    return {name: tuple(value) if isinstance(value, list | tuple) else value for name, value in attributes.items()}
 
 
 def _attributes(places: Sequence[Place]) -> dict[str, Attribute]:
@@ -240,17 +240,17 @@ def _joined(
     scale: Sequence[NDArray[np.generic]],  # see `rounded`
 ) -> Iterator[Step]:
     """Put the pixels of an axis beside each other; `parts` and `blocks`, the extents, are those of the result then."""
-    kept, behind = [0] * (2 + place), blocks[place + 1 :]
+    leading_zeros, behind = [0] * (2 + place), blocks[place + 1 :]
     rows: dict[tuple[int, ...], list[str]] = {}
     for numbers, name in parts.items():
-        yield Step("Reshape", (name, np.array([*kept, 0, 1, *behind], np.int64)), f"{name}_apart")
+        yield Step("Reshape", (name, np.array([*leading_zeros, 0, 1, *behind], np.int64)), f"{name}_apart")
         rows.setdefault(numbers[:place], []).append(f"{name}_apart")
     parts.clear()
     blocks[place] *= 1 if blocks[place] == OPEN else stride
     for numbers, names in rows.items():
         parts[numbers] = name = "_".join(["joined", *map(str, numbers)])
-        yield from rounded([Step("Concat", tuple(names), f"{name}_apart", {"axis": len(kept) + 1})], scale)
-        yield Step("Reshape", (f"{name}_apart", np.array([*kept, *blocks[place:]], np.int64)), name)
+        yield from rounded([Step("Concat", tuple(names), f"{name}_apart", {"axis": len(leading_zeros) + 1})], scale)
+        yield Step("Reshape", (f"{name}_apart", np.array([*leading_zeros, *blocks[place:]], np.int64)), name)
 
 
 def _is_formless(operator: Operator) -> bool:
@@ -309,11 +309,11 @@ def _is_faster(operator: Operator) -> bool:
     return operator.int("group", 1) >= fewest and 1 < _count(operator) <= most
 
 
-def _one_by_result(operator: Operator, given: Constants) -> Sequence[Step]:
+def _one_by_result(operator: Operator, constants: Constants) -> Sequence[Step]:
     """Convolutions with one result for each channel, and a Concat."""
     unit, count = operator.unit(), _count(operator)
     scale = [] if unit is None else result_of(unit)
-    weights = [_every(count, given[slot], unit, slot) for slot in (1, 2) if operator.has(slot)]
+    weights = [_every(count, constants[slot], unit, slot) for slot in (1, 2) if operator.has(slot)]
     if scale is None or not all(weights):
         return ()
     attributes = convolution_attributes(operator)

@@ -171,7 +171,7 @@ class Groups(NamedTuple):
 
     @staticmethod
     def of_reshaped(operator: Operator) -> "Groups | None":
-        """The groups of an InstanceNormalization behind a Reshape that joins channels; None of any other."""
+        """Return the groups of an InstanceNormalization behind a Reshape that joins channels; None of any other."""
         producer, shape = _giving(operator.node.inputs[0], "Reshape"), operator.shape()
         image = None if producer is None else producer.inputs[0]
         if image is None or image.shape is None or len(image.shape) < 3 or not shape or operator.version < EXPAND:
@@ -197,7 +197,7 @@ class Groups(NamedTuple):
         yield from self.normalizing.by(self._mean, "image", scale.reshape(row), bias.reshape(row))
 
     def _mean(self, operand: int | str, name: str) -> Iterator[Step]:
-        """The mean of each group, for each of its channels."""
+        """Yield the mean of each group, for each of its channels."""
         width = self.channels // self.number
         yield self.normalizing.mean(operand, range(2, 2 + len(self.space)), f"{name}/channels")
         yield Step("Reshape", (f"{name}/channels", np.array([0, self.number, width], np.int64)), f"{name}/grouped")
@@ -242,7 +242,7 @@ def _giving(value: ir.Value | None, op_type: str) -> ir.Node | None:
     return node if node is not None and (node.op_type, node.domain) == (op_type, "") else None
 
 
-def _kept(operator: Operator) -> int | None:
+def _result_slot(operator: Operator) -> int | None:
     """Return which operand of a sum is the result; None where neither is."""
     return next((slot for slot in (0, 1) if _is_mask_of_zeros(operator, 1 - slot) and _is_result(operator, slot)), None)
 
@@ -279,12 +279,12 @@ def _has_only(value: ir.Value | None, number: int) -> bool:
 
 
 def _operand(operator: Operator, _: Constants) -> Sequence[Step]:
-    slot = _kept(operator)
+    slot = _result_slot(operator)
     return () if slot is None else (Step("Identity", (slot,), "number"),)
 
 
 OF_INTEGERS = Condition("its condition is IsNaN of dequantized integers", _is_never_met)
-OF_ZEROS = Condition("of zeros", lambda operator: _kept(operator) is not None)
+OF_ZEROS = Condition("of zeros", lambda operator: _result_slot(operator) is not None)
 WITHOUT_EFFECT = (
     Expansion("Where", (OF_INTEGERS,), lambda *_: (Step("Identity", (2,), "number"),)),
     Expansion("Add", (OF_ZEROS,), _operand),
@@ -379,25 +379,25 @@ def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
     return (Step("Mul", (0, factor), "scaled"), Step("Add", ("scaled", shift), "normalized"))
 
 
-def _instance_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
+def _instance_normalization(operator: Operator, constants: Constants) -> Sequence[Step]:
     """Mean and variance over the axes of space."""
     rank = operator.rank()
     if rank is None or rank < 3:
         return ()
     groups = Groups.of_reshaped(operator)
-    if groups is None or given[1] is None or given[2] is None:
-        return tuple(_over_space(operator, rank, given))
+    if groups is None or constants[1] is None or constants[2] is None:
+        return tuple(_over_space(operator, rank, constants))
     shape = [0, *(extent for extent in (operator.shape() or ())[1:] if isinstance(extent, int))]
     width = groups.channels // groups.number
     return (
-        *groups.steps(0, np.repeat(given[1], width), np.repeat(given[2], width)),
+        *groups.steps(0, np.repeat(constants[1], width), np.repeat(constants[2], width)),
         Step("Reshape", ("normalized", np.array(shape, np.int64)), "grouped"),
     )
 
 
-def _over_space(operator: Operator, rank: int, given: Constants) -> Iterator[Step]:
+def _over_space(operator: Operator, rank: int, constants: Constants) -> Iterator[Step]:
     row, normalizing = (-1, *[1] * (rank - 2)), Normalizing.of(operator)
-    scale, bias = given[1:3]
+    scale, bias = constants[1:3]
     if scale is not None and bias is not None:
         yield from normalizing(0, range(2, rank), scale.reshape(row), bias.reshape(row))
         return
@@ -407,7 +407,7 @@ def _over_space(operator: Operator, rank: int, given: Constants) -> Iterator[Ste
     shape = operator.shape()
     channels = shape[1] if shape is not None and isinstance(shape[1], int) else -1
     for slot, name in ((1, "scales"), (2, "shifts")):
-        array = given[slot]
+        array = constants[slot]
         if array is None:
             yield Step("Reshape", (slot, np.array([channels, *row[1:]], np.int64)), name)
         parts.append(name if array is None else array.reshape(row))
@@ -415,15 +415,15 @@ def _over_space(operator: Operator, rank: int, given: Constants) -> Iterator[Ste
     yield Step("Add", ("weighted", parts[1]), "shifted")
 
 
-def _group_normalization(operator: Operator, given: Constants) -> Sequence[Step]:
+def _group_normalization(operator: Operator, constants: Constants) -> Sequence[Step]:
     """Mean and variance over each group of channels and the axes of space."""
     shape, groups = operator.shape(), operator.int("num_groups", 0)
-    if shape is None or not groups or given[1] is None or given[2] is None or not isinstance(shape[1], int):
+    if shape is None or not groups or constants[1] is None or constants[2] is None or not isinstance(shape[1], int):
         return ()
     channels, space = shape[1], tuple(extent for extent in shape[2:] if isinstance(extent, int) and extent)
     if len(space) < len(shape) - 2:
         return ()
-    width, scale, bias = channels // groups, given[1], given[2]
+    width, scale, bias = channels // groups, constants[1], constants[2]
     if operator.version < 21:  # a scale for each group
         scale, bias = (np.repeat(each, width) for each in (scale, bias))
     normalizing = Normalizing.of(operator)
@@ -463,7 +463,7 @@ def _mean_variance(operator: Operator, _: Constants) -> Sequence[Step]:
 
 
 def _integer_convolution(operator: Operator, _: Constants) -> Sequence[Step]:
-    """A convolution of real numbers, of so few channels at a time that its sums are exact, in int32."""
+    """Return a convolution of real numbers, of so few channels at a time that its sums are exact, in int32."""
     kernel, shape = operator.shape(1), operator.shape()
     if kernel is None or shape is None or not all(isinstance(dim, int) for dim in kernel):
         return ()

@@ -121,8 +121,8 @@ class _Product:
         ones = tuple(axis for axis, letter in enumerate(letters) if shape[axis] == 1 != self.extents[letter])
         if not ones:
             return _Operand(source, letters)
-        kept = tuple(letter for axis, letter in enumerate(letters) if axis not in ones)
-        return _Operand(self._on_axes("Squeeze", source, ones), kept)
+        remaining_letters = tuple(letter for axis, letter in enumerate(letters) if axis not in ones)
+        return _Operand(self._on_axes("Squeeze", source, ones), remaining_letters)
 
     def _diagonal(self, source: int | str, shape: Sequence[Dim], pair: tuple[int, int], extent: int) -> str:
         """Take the diagonal over two axes: neighbours are one axis, of others all else is 0 and summed."""
@@ -132,8 +132,8 @@ class _Product:
             joined = self._add("Reshape", source, np.array([0] * first + [extent**2, *behind], np.int64))
             return self._add("Gather", joined, np.arange(extent) * (extent + 1), axis=first)
         sides = [extent if axis in pair else 1 for axis in range(len(shape))]
-        apart = self._add("Where", np.eye(extent, dtype=bool).reshape(sides), source, np.zeros((), self.kind))
-        return self._reduced(apart, (second,))
+        masked_source = self._add("Where", np.eye(extent, dtype=bool).reshape(sides), source, np.zeros((), self.kind))
+        return self._reduced(masked_source, (second,))
 
     def _on_axes(self, op_type: str, source: int | str, axes: Sequence[int], **attributes: Attribute) -> str:
         if self.version < AXES_AS_INPUT:
@@ -148,12 +148,12 @@ class _Product:
             return operand.source
         return self._add("Transpose", operand.source, perm=tuple(map(operand.letters.index, letters)))
 
-    def _summed(self, operand: _Operand, wanted: set[str]) -> _Operand:
-        axes = tuple(axis for axis, letter in enumerate(operand.letters) if letter not in wanted)
+    def _summed(self, operand: _Operand, needed_letters: set[str]) -> _Operand:
+        axes = tuple(axis for axis, letter in enumerate(operand.letters) if letter not in needed_letters)
         if not axes:
             return operand
-        kept = tuple(letter for letter in operand.letters if letter in wanted)
-        return _Operand(self._reduced(operand.source, axes), kept)
+        remaining_letters = tuple(letter for letter in operand.letters if letter in needed_letters)
+        return _Operand(self._reduced(operand.source, axes), remaining_letters)
 
     def _matrix(self, operand: _Operand, groups: Sequence[Letters]) -> int | str:
         """Bring an operand into groups of letters: those of the batch one by one, the last two as an axis each."""

@@ -301,8 +301,8 @@ def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
     )
 
 
-def _on_words(made: Step, step: float) -> tuple[Step, ...]:
-    return (made, *requantized(made.name, f"{made.name}_words", step, 0, ir.DataType.INT16))
+def _on_words(first: Step, step: float) -> tuple[Step, ...]:
+    return (first, *requantized(first.name, f"{first.name}_words", step, 0, ir.DataType.INT16))
 
 
 def _inverse_root(operand: str, name: str, step: float, result: float) -> tuple[Step, ...]:

@@ -109,8 +109,8 @@ def adds(operands: Sequence[Scale], result: Scale) -> bool:
 
 def multiplies(operands: Sequence[Scale], result: Scale) -> bool:
     """Tell whether MUL takes two operands of one scale each."""
-    first, second, given = (float(each.scale[0]) for each in (*operands, result))
-    return first * second < given * (LARGEST_BYTES if result.dtype in BYTES else LARGEST_WORDS)
+    first, second, result_scale = (float(each.scale[0]) for each in (*operands, result))
+    return first * second < result_scale * (LARGEST_BYTES if result.dtype in BYTES else LARGEST_WORDS)
 
 
 # ArgMax and ArgMin read integers, which lie in the order of the numbers that they mean.

@@ -300,10 +300,10 @@ def _as_one_builtin(model: ir.Model, target: Target) -> Iterator[_Kept]:
         if not any(_lacks_builtin(node) for node in _before(end)):
             continue
         for source, table in _tables(model, constants, end):
-            found = _nearest_builtin(table, source, result)
-            producer = None if found is None else _written(model, constants.names, end, source, found[0], target)
-            if found is not None and producer is not None:
-                yield _Kept(*found, (known_as(end.outputs[0]),))
+            nearest = _nearest_builtin(table, source, result)
+            producer = None if nearest is None else _written(model, constants.names, end, source, nearest[0], target)
+            if nearest is not None and producer is not None:
+                yield _Kept(*nearest, (known_as(end.outputs[0]),))
                 drop_unread(producer.outputs)
                 break
 
@@ -312,22 +312,22 @@ def _nearest_builtin(table: Table, source: ir.Node, result: Scale) -> tuple[str,
     """Return the builtin that is the fewest steps off a table, and these; None where all are more than some."""
     operand = scale_of(source)
     assert operand is not None
-    wanted, numbers = _quantized(table, result), operand.real(BYTES_IN_ORDER)
-    if np.isnan(wanted).any():  # the root of a number below 0, of which runtimes make any integer
+    table_numbers, numbers = _quantized(table, result), operand.real(BYTES_IN_ORDER)
+    if np.isnan(table_numbers).any():  # the root of a number below 0, of which runtimes make any integer
         return None
-    off = {name: int(np.abs(_quantized(of(numbers), result) - wanted).max()) for name, of in BUILTINS.items()}
+    off = {name: int(np.abs(_quantized(of(numbers), result) - table_numbers).max()) for name, of in BUILTINS.items()}
     nearest = min(off, key=lambda name: off[name])
     return (nearest, off[nearest] + 1) if off[nearest] < MOST_STEPS_OF_TABLES else None
 
 
 def _before(end: ir.Node) -> Iterator[ir.Node]:
     """Yield the operators before a QuantizeLinear, nearest first."""
-    nodes, met = [end], {end}
-    while nodes and len(met) < 2 * LONGEST:
+    nodes, seen = [end], {end}
+    while nodes and len(seen) < 2 * LONGEST:
         for value in nodes.pop(0).inputs:
             node = None if value is None else value.producer()
-            if node is not None and node not in met and node.graph is end.graph:
-                met.add(node)
+            if node is not None and node not in seen and node.graph is end.graph:
+                seen.add(node)
                 nodes.append(node)
                 yield node
 
@@ -472,8 +472,8 @@ def _with_scales_of_kernels(model: ir.Model) -> Iterator[_Kept]:
         if abs(float(scales.result.scale[0]) / step - 1) < 1e-6 and int(scales.result.zero[0]) == zero:
             continue
         kernel = Scale(scales.result.dtype, np.array([step], np.float32), np.array([zero]))
-        given, step = RANGES[node.op_type](scales.first.real(BYTES_IN_ORDER)), float(scales.result.scale[0])
-        own, other = (scale.real(_quantized(given, scale)) for scale in (scales.result, kernel))
+        real_results, step = RANGES[node.op_type](scales.first.real(BYTES_IN_ORDER)), float(scales.result.scale[0])
+        own, other = (scale.real(_quantized(real_results, scale)) for scale in (scales.result, kernel))
         off = ceil(float(np.abs((own - other) / step).max()) - 1e-6)
         unit = _Kept(node.op_type, off, _results(node))
         if off <= MOST_STEPS and _rescaled(model, names, node, kernel):

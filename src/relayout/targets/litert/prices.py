@@ -116,8 +116,10 @@ def _of_parted_activation(operator: Operator, signature: Signature, placement: P
     if letters is None or len(letters) < 3:
         return 0
     dims = [(letter, extent) for letter, extent in placement.inputs[0] or () if not extent.is_one]
-    wanted = [letters[0], *letters[2:], letters[1]]
-    return int([letter for letter, _ in dims] != [each for each in wanted if each in dict(dims)]) * placement.runs
+    channels_last = [letters[0], *letters[2:], letters[1]]
+    return (
+        int([letter for letter, _ in dims] != [each for each in channels_last if each in dict(dims)]) * placement.runs
+    )
 
 
 PRICES = PriceList(

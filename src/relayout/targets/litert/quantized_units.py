@@ -123,14 +123,14 @@ def fused_activation(bounds: tuple[float, float], quantize: ir.Node) -> Activati
 
 def clamp_bounds(node: ir.Node) -> tuple[float, float] | None:
     """Return the least and the most that a Clip gives; None where they are computed."""
-    found: list[float] = []
+    bounds: list[float] = []
     for slot, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
         value = node.inputs[slot] if slot < len(node.inputs) else None
         array = stored_reals(value)
         if value is not None and array is None:
             return None
-        found.append(node.attributes.get_float(name, default) if array is None else float(array.reshape(-1)[0]))
-    return found[0], found[1]
+        bounds.append(node.attributes.get_float(name, default) if array is None else float(array.reshape(-1)[0]))
+    return bounds[0], bounds[1]
 
 
 BOUNDS: Mapping[str, Callable[[ir.Node], tuple[float, float] | None]] = {
@@ -162,14 +162,14 @@ class Candidate(NamedTuple):
 
     @property
     def first(self) -> Scale:
-        """What the integers of operand 0 mean, which are there."""
+        """The meaning of the integers of operand 0, which are there."""
         scale = self.inputs[0]
         assert scale is not None
         return scale
 
     @property
     def result(self) -> Scale:
-        """What the integers of the first result mean."""
+        """The meaning of the integers of the first result."""
         return self.outputs[0]
 
 
@@ -217,7 +217,7 @@ def quantized_units(
     unsigned: bool = False,  # whether unsigned integers stay so
 ) -> dict[ir.Node, UnitNodes]:
     """Return the operators that run on integers."""
-    found: dict[ir.Node, UnitNodes] = {}
+    units: dict[ir.Node, UnitNodes] = {}
     for node in model.graph:
         is_known = not node.domain or node.domain.startswith(IMAGES) or (node.domain, node.op_type) in CONTRIBUTED
         unit = unit_of(node) if is_known and node.op_type in ROWS else None
@@ -227,8 +227,8 @@ def quantized_units(
         if nodes is None or candidate is None:
             continue
         if gives := ROWS[node.op_type](candidate._replace(unsigned=unsigned)):
-            found[node] = nodes._replace(kernel=gives if isinstance(gives, tuple) else None)
-    return found
+            units[node] = nodes._replace(kernel=gives if isinstance(gives, tuple) else None)
+    return units
 
 
 def _is_one_kernel(unit: QuantizedUnit) -> bool:
@@ -305,8 +305,8 @@ def _has_weights(candidate: Candidate) -> bool:
     weights = candidate.inputs[1]
     if weights is None or not candidate.constants[1] or weights.dtype not in BYTES:
         return False
-    kept = candidate.result.dtype if candidate.result.dtype in BYTES else ir.DataType.INT8
-    if candidate.unsigned and weights.dtype != kept:
+    byte_type = candidate.result.dtype if candidate.result.dtype in BYTES else ir.DataType.INT8
+    if candidate.unsigned and weights.dtype != byte_type:
         return False
     if candidate.unsigned and candidate.result.dtype == ir.DataType.UINT8:
         if weights.dtype != ir.DataType.UINT8 or not weights.is_one:

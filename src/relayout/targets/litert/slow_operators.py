@@ -157,8 +157,8 @@ def gather_border(before: Insertion) -> bool:
     has_kernel = scale is not None and scale.is_one and scale.dtype in INTEGERS
     integers = dequantize.inputs if dequantize is not None and has_kernel else []
 
-    def rounded(made: ir.Value) -> ir.Value:  # between integers what lies between is quantized as the operand is
-        return before.quantized(made, integers[1:], integers[0].type) if integers and integers[0] else made
+    def rounded(real_value: ir.Value) -> ir.Value:  # between integers what lies between is quantized as the operand is
+        return before.quantized(real_value, integers[1:], integers[0].type) if integers and integers[0] else real_value
 
     for axis, extent, *sides in borders:
         parts = [value]
@@ -224,11 +224,11 @@ class _Rows(NamedTuple):
 
 def split_strided_slice(before: Insertion) -> bool:
     """Rewrite a Slice of real numbers by constant steps that divide the extents, and return whether it is one."""
-    taken = [] if before.node.domain else _taken(before.node)
+    strided_axes = [] if before.node.domain else _taken(before.node)
     (value, *_), (result,) = before.node.inputs, before.node.outputs
-    if value is None or not taken:
+    if value is None or not strided_axes:
         return False
-    for number, rows in enumerate(taken):
+    for number, rows in enumerate(strided_axes):
         dims = _dims(value)
         front, back = dims[: rows.axis], dims[rows.axis + 1 :]
         count = dims[rows.axis] // rows.step
@@ -249,7 +249,7 @@ def _taken(node: ir.Node) -> list[_Rows]:
     is_known = bool(dims) and dims.count(OPEN) <= 1 and 0 not in dims and len(places) == 4 and None not in places
     if value is None or value.dtype != ir.DataType.FLOAT or not is_known:
         return []
-    taken: list[_Rows] = []
+    strided_axes: list[_Rows] = []
     for start, end, axis, step in zip(*(each or () for each in places), strict=True):
         place, extent = axis % len(dims), dims[axis]
         if extent == OPEN or place == len(dims) - 1 or step < 1 or extent % step:
@@ -257,8 +257,8 @@ def _taken(node: ir.Node) -> list[_Rows]:
         rows = range(extent)[start:end:step]
         if rows.start >= step or len(rows) != extent // step:
             return []
-        taken.append(_Rows(place, rows.start, step))
-    return [each for each in taken if each.step > 1]
+        strided_axes.append(_Rows(place, rows.start, step))
+    return [each for each in strided_axes if each.step > 1]
 
 
 def _dims(value: ir.Value | None) -> list[int]:

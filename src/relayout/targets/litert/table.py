@@ -45,8 +45,8 @@ def passes() -> ImportPasses:
     """Return what is done for any runtime, but to loops that round rows to integers."""
     from relayout.formats.tflite.importing.import_passes import on_use
 
-    found = portable()
-    return replace(found, alternatives={**found.alternatives, "WHILE": (on_use(*LOOPS),)})
+    portable_passes = portable()
+    return replace(portable_passes, alternatives={**portable_passes.alternatives, "WHILE": (on_use(*LOOPS),)})
 
 
 # Loops of a `.tflite` that stay loops, since its kernels compute other numbers in them than with real weights.

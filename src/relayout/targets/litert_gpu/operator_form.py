@@ -83,7 +83,7 @@ def form_of(operator: DraftOperator) -> str:
     if operator.name == "CAST":
         parts.append(TYPES.get(operator.outputs[0].type, "?"))
     detail = DETAILS.get(operator.name)
-    return " ".join([*parts, *([found] if detail is not None and (found := detail(operator)) else [])])
+    return " ".join([*parts, *([detail_text] if detail is not None and (detail_text := detail(operator)) else [])])
 
 
 def reason_of(operator: DraftOperator) -> str:
@@ -105,8 +105,8 @@ def reason_of(operator: DraftOperator) -> str:
 def answers() -> Mapping[str, str]:
     """Return form -> the accelerator's answer."""
     text = files("relayout.targets.litert_gpu").joinpath("answers.json").read_text(encoding="utf-8")
-    found: dict[str, str] = json.loads(text)
-    return found
+    answer_by_form: dict[str, str] = json.loads(text)
+    return answer_by_form
 
 
 def _operand(operator: DraftOperator, place: int, tensor: DraftTensor) -> str:

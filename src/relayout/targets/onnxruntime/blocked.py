@@ -23,31 +23,31 @@ BLOCK = 16  # channels in a block of the widest CPU; what falls into such blocks
 def _kernel(node: ir.Node) -> tuple[int, int, int] | None:
     """Output channels, input channels of a group, and groups of a convolution, where they are numbers."""
     kernel = node.inputs[1] if len(node.inputs) > 1 else None
-    given, read = (None, None) if kernel is None or kernel.shape is None else tuple(kernel.shape)[:2]
-    if not isinstance(given, int) or not isinstance(read, int):
+    outputs, read = (None, None) if kernel is None or kernel.shape is None else tuple(kernel.shape)[:2]
+    if not isinstance(outputs, int) or not isinstance(read, int):
         return None
-    return given, read, node.attributes.get_int("group", 1)
+    return outputs, read, node.attributes.get_int("group", 1)
 
 
 def is_blocked(node: ir.Node) -> bool:
-    """Whether a convolution reads and gives blocks: channels in fours, or in whole blocks where they are in groups."""
-    if (found := _kernel(node)) is None:
+    """Tell whether a convolution reads and writes blocks: channels in fours, or in whole blocks if it has groups."""
+    if (kernel := _kernel(node)) is None:
         return False
-    given, read, groups = found
+    outputs, read, groups = kernel
     if groups == 1:
         return read >= BLOCK and read % 4 == 0
-    each = given // groups
-    return given % BLOCK == 0 if read == each == 1 else read % BLOCK == each % BLOCK == 0
+    each = outputs // groups
+    return outputs % BLOCK == 0 if read == each == 1 else read % BLOCK == each % BLOCK == 0
 
 
 def is_stem(node: ir.Node) -> bool:
-    """Whether a convolution reads an image of few channels as it is, and gives blocks."""
-    found = _kernel(node)
-    return found is not None and found[2] == 1 and found[1] < BLOCK
+    """Tell whether a convolution reads an image of few channels as it is, and writes blocks."""
+    kernel = _kernel(node)
+    return kernel is not None and kernel[2] == 1 and kernel[1] < BLOCK
 
 
-def maker(value: ir.Value | None) -> ir.Node | None:
-    """What gives a value, in whatever order of axes."""
+def computing_node(value: ir.Value | None) -> ir.Node | None:
+    """Return the node that computes a value; nodes that keep its elements and change their order are skipped."""
     node = None if value is None else value.producer()
     while node is not None and not node.domain and node.op_type in ANYWHERE and node.inputs[0] is not None:
         node = node.inputs[0].producer()
@@ -55,8 +55,8 @@ def maker(value: ir.Value | None) -> ir.Node | None:
 
 
 def lies_in_blocks(value: ir.Value | None, near: int = NEAR) -> bool:
-    """Whether ONNX Runtime has a value in blocks: a convolution gave it, or operators that run in them after one."""
-    node = maker(value)
+    """Tell whether ONNX Runtime stores a value in blocks: a convolution gave it, or operators in blocks after one."""
+    node = computing_node(value)
     if node is None:
         return False
     if node.domain or node.op_type not in (*INTO_BLOCKS, *IN_BLOCKS.split()) or not near:

@@ -64,11 +64,11 @@ def single_consumers(
 ) -> tuple[set[Port], set[Root]]:
     """Return the operands that get integers of their own, and the integers behind which a Reshape stays."""
     own = own_readers(sites, units, forms)
-    return own, kept_apart(sites, units, forms, own)
+    return own, shared_integers(sites, units, forms, own)
 
 
 def own_readers(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form]) -> set[Port]:
-    """Where int8 is dequantized for one reader alone, as in the source, though others want the same now."""
+    """Return the ports where int8 has a DequantizeLinear of its own, as in the source, though others want the same."""
     alone: dict[tuple[Root, Form], list[Port]] = {}
     beside: Counter[tuple[Root, Form]] = Counter()
     for site in sites.sites:
@@ -85,36 +85,40 @@ def own_readers(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port
     return {port for key, ports in alone.items() if beside[key] > 1 for port in ports}
 
 
-def kept_apart(sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form], own: Set[Port]) -> set[Root]:
-    """The int8 integers that a view alone read in the source, and that several read in the result."""
+def shared_integers(
+    sites: Sites, units: Mapping[Root, ir.Node], forms: Mapping[Port, Form], own: Set[Port]
+) -> set[Root]:
+    """Return the int8 integers that a view alone read in the source, and that several read in the result."""
     signed = {root: node for root, node in units.items() if root.value.dtype == ir.DataType.INT8}
     views = {node for node, _, _ in sites.viewing} if signed else set()
-    found = set()
+    view_only_roots = set()
     for root, node in signed.items():  # whose one DequantizeLinear has one reader, a view
         readers = [use.node for use in node.outputs[0].uses()]
         behind = [use.node for reader in readers for use in reader.outputs[0].uses()]
         if len(readers) == len(behind) == 1 and behind[0] in views:
-            found.add(root)
-    if not found:
-        return found
-    made: dict[Root, Form] = {}
+            view_only_roots.add(root)
+    if not view_only_roots:
+        return view_only_roots
+    form_of: dict[Root, Form] = {}
     read: dict[Root, list[tuple[Form, Root | None, bool]]] = {}
     for site in sites.sites:
-        (given,) = [port.view.root for port in site.ports if port.output] if site.signature.with_reader else [None]
+        (result_root,) = (
+            [port.view.root for port in site.ports if port.output] if site.signature.with_reader else [None]
+        )
         for port in site.ports:
             if port.output:
-                made[port.view.root] = forms[port]
+                form_of[port.view.root] = forms[port]
             else:
-                read.setdefault(port.view.root, []).append((forms[port], given, port in own))
+                read.setdefault(port.view.root, []).append((forms[port], result_root, port in own))
 
     def count(root: Root) -> int:
         """Count the readers of a value, or of what is dequantized of it; those that want one other form count once."""
         behind = read.get(root, [])
-        others = {form for form, _, alone in behind if form != made[root] and not alone}
-        direct = (given for form, given, alone in behind if form == made[root] and not alone)
+        others = {form for form, _, alone in behind if form != form_of[root] and not alone}
+        direct = (result_root for form, result_root, alone in behind if form == form_of[root] and not alone)
         return len(others) + sum(alone for *_, alone in behind) + sum(1 if to is None else count(to) for to in direct)
 
-    return {root for root in found if count(root) > 1}
+    return {root for root in view_only_roots if count(root) > 1}
 
 
 # Where elements lie that a kernel works on together: how often it begins anew, and whether it gathers.
@@ -135,8 +139,8 @@ def gathers(placement: Placement) -> bool:
     `R K` of one image it does (`1 h w c` over `h w`), whatever goes to and fro more than `K R K`, and what ends in a
     few elements.
     """
-    image, kept = placement.inputs[0] or (), placement.outputs[0] or ()
-    parts = _parts(("K" if dim in kept else "R", dim[1]) for dim in image)
+    image, kept_dims = placement.inputs[0] or (), placement.outputs[0] or ()
+    parts = _parts(("K" if dim in kept_dims else "R", dim[1]) for dim in image)
     order = "".join(part for part, _ in parts)
     if len(parts) > 1 and _is_under(parts[-1][1], VECTOR):
         return True
@@ -164,7 +168,7 @@ def short_runs(placement: Placement) -> int:
 def _parts(dims: Iterable[tuple[Kind, Extent]]) -> list[tuple[Kind, Extent]]:
     """Dimensions in a row of one kind as one; axes of one element are of no kind."""
     several = ((kind, extent) for kind, extent in dims if not extent.is_one)
-    return [(kind, product(extent for _, extent in held)) for kind, held in groupby(several, lambda dim: dim[0])]
+    return [(kind, product(extent for _, extent in group)) for kind, group in groupby(several, lambda dim: dim[0])]
 
 
 def _is_under(extent: Extent, bound: int) -> bool:
@@ -221,7 +225,7 @@ def _depthwise(operator: Operator) -> Mapping[str, Attribute | None]:
 
 
 def price(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """What an operator costs with channels first, beside last: it transposes inside, or works element by element.
+    """Return the extra cost of an operator with channels first: it transposes inside, or works element by element.
 
     At least a byte: ONNX Runtime's own optimizer would write Transposes around such a node, even of one element.
     """
@@ -245,11 +249,11 @@ UPSAMPLED = ("align_corners", "asymmetric", "half_pixel")  # what a Resize in bl
 
 
 def _upsampled(operator: Operator) -> bool:
-    """Whether ONNX Runtime resizes in blocks: what lies in them, to a multiple of its height and width."""
-    read, given = operator.inputs[0], operator.outputs[0]
-    if read is None or given is None or not lies_in_blocks(operator.node.inputs[0]):
+    """Tell whether ONNX Runtime resizes in blocks: the operand lies in them, and the sides grow by whole factors."""
+    read, result_shape = operator.inputs[0], operator.outputs[0]
+    if read is None or result_shape is None or not lies_in_blocks(operator.node.inputs[0]):
         return False
-    sides = zip(read, given, strict=True)
+    sides = zip(read, result_shape, strict=True)
     whole = all(isinstance(old, int) and isinstance(new, int) and new % old == 0 for old, new in sides)
     return whole and operator.string(COORDINATES, "half_pixel") in UPSAMPLED
 
@@ -259,7 +263,7 @@ SCALES = Fusion("Conv", (), CONTRIBUTED, "FusedConv", (), 3, {})
 
 
 def _price(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """The same, and what floats cost that lie apart; nothing for a Resize in blocks, as fast as with channels last."""
+    """Return `price`, or the cost of strided floats; 0 for a Resize in blocks, as fast as with channels last."""
     if operator.name == "Resize" and _upsampled(operator):
         return 0
     return price(operator, signature, placement) or _price_apart(operator, signature, placement)
@@ -271,16 +275,16 @@ and not runs, may take so much longer than its bytes say."""
 
 
 def _price_apart(operator: Operator, signature: Signature, placement: Placement) -> int:
-    """What an operator on floats takes longer where what it works on together lies apart."""
-    given = operator.node.outputs[0]
-    if operator.node.domain or given.dtype is None or given.dtype.name not in FLOAT32:
+    """Return the extra cost of an operator on floats whose axes of work are not contiguous."""
+    output = operator.node.outputs[0]
+    if operator.node.domain or output.dtype is None or output.dtype.name not in FLOAT32:
         return 0
     longer = 0.0
     if operator.name in REDUCED and gathers(placement):
         longer = REDUCED[operator.name] * prod(extent.number for extent in placement.extents())
     elif signature.broadcast:
         longer = STRETCHED * short_runs(placement)
-    return round(longer * int(given.dtype.itemsize)) if longer * placement.runs >= LEAST_LONGER else 0
+    return round(longer * int(output.dtype.itemsize)) if longer * placement.runs >= LEAST_LONGER else 0
 
 
 def _is_of_few(operator: Operator) -> bool:

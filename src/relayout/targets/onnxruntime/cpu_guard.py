@@ -34,7 +34,7 @@ def pass_on(source: Mapping[str, str], part: MutableMapping[str, str]) -> None:
 
 
 def has_unstated_blocks(model: ir.Model) -> bool:
-    """Whether a model has kernels that do not say how large their blocks are."""
+    """Tell whether a model has kernels that do not state the size of their blocks."""
     if DOMAINS.isdisjoint(model.opset_imports):
         return False
     nodes = [*all_nodes(model.graph), *(node for function in model.functions.values() for node in all_nodes(function))]
@@ -49,19 +49,19 @@ def stamped(model: ir.Model) -> int | None:
     """
     if not has_unstated_blocks(model):
         return None
-    found = model.metadata_props.get(BLOCK, "")
-    if not found:
+    text = model.metadata_props.get(BLOCK, "")
+    if not text:
         raise LayoutError(
             f"the model has operators of com.microsoft.nchwc, and does not say ({BLOCK} in its metadata) in blocks of"
             f" how many channels they compute: on a CPU with others its results are wrong; {HINT}"
         )
-    if not found.isdecimal() or int(found) not in SIZES:
-        raise LayoutError(f"the model's metadata says {BLOCK} = {found[:20]!r}: blocks have 8 or 16 channels; {HINT}")
-    return int(found)
+    if not text.isdecimal() or int(text) not in SIZES:
+        raise LayoutError(f"the model's metadata says {BLOCK} = {text[:20]!r}: blocks have 8 or 16 channels; {HINT}")
+    return int(text)
 
 
 def note(model: ir.Model) -> str:
-    """What a report says of a model that is right on some CPUs only; empty for any other.
+    """Return the report's note on a model that is right on some CPUs only; empty for any other model.
 
     Raises:
         LayoutError: it does not say on which.
@@ -129,10 +129,10 @@ def block_here() -> int:
     image = np.arange(2 * channels, dtype=np.float32).reshape(1, channels, 1, 2)
     try:
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        (found,) = session.run(None, {"x": image})
+        (stored_image,) = session.run(None, {"x": image})
     except Exception as error:  # whatever the runtime raises
         raise LayoutError(f"ONNX Runtime has no kernels for blocks of channels here ({str(error)[:200]})") from None
     for tile in SIZES:
-        if np.array_equal(np.asarray(found).ravel(), image.reshape(-1, tile, 2).transpose(0, 2, 1).ravel()):
+        if np.array_equal(np.asarray(stored_image).ravel(), image.reshape(-1, tile, 2).transpose(0, 2, 1).ravel()):
             return tile
     raise LayoutError("ONNX Runtime has blocks of another size here than relayout knows")

@@ -90,7 +90,7 @@ def _rows(tile: int, whole: Condition, stem: Condition) -> tuple[Kernel, ...]:
 
 
 def _priced(tile: int, here: Callable[[Operator], bool]) -> Callable[[Operator, Signature, Placement], int]:
-    """What a node costs where it is not in blocks, beside blocks, in bytes that might be reordered instead."""
+    """Return a function that prices nodes which do not run in blocks, in bytes that might be reordered instead."""
 
     def price(operator: Operator, signature: Signature, placement: Placement) -> int:
         if not here(operator):
@@ -103,15 +103,17 @@ def _priced(tile: int, here: Callable[[Operator], bool]) -> Callable[[Operator, 
 
 
 def _off_plain(operator: Operator, signature: Signature, placement: Placement, tile: int) -> int:
-    """What an operator costs that reduces an image, or stretches an operand over it, where channels lie innermost.
+    """Return the cost of an operator that reduces an image or stretches an operand over it, with channels innermost.
 
     In blocks nothing but the tile lies together. Two nodes that bring an image into another order and back cost
     something, too, which is set against it.
     """
     image = placement.inputs[0] or ()
     if operator.name in IN_BLOCKS:
-        kept = bool(image) and image[-1] in (placement.outputs[0] or ())
-        longer = (IN_BLOCKS if _in_tiles(image, tile) else LAST)[operator.name] if kept and len(image) >= 4 else 0.0
+        has_last_axis = bool(image) and image[-1] in (placement.outputs[0] or ())
+        longer = (
+            (IN_BLOCKS if _in_tiles(image, tile) else LAST)[operator.name] if has_last_axis and len(image) >= 4 else 0.0
+        )
     else:
         image = placement.outputs[0] or ()
         count = _count(image)
@@ -135,12 +137,12 @@ def _count(image: Dims) -> int:
 
 def _price(operator: Operator) -> float:
     """Per element that is read or given."""
-    found = _extents(operator) if operator.has(1) else None
-    if found is None:
+    extents = _extents(operator) if operator.has(1) else None
+    if extents is None:
         return KERNELS[operator.name]
     kernel = operator.shape(1) or ()
     taps = prod(side for side in kernel[2:] if isinstance(side, int))
-    form = "depthwise" if found[1] == 1 and found[2] > 1 else "Conv"
+    form = "depthwise" if extents[1] == 1 and extents[2] > 1 else "Conv"
     return KERNELS["Conv"] + PER_TAP[form] * (taps - 1)
 
 
@@ -148,14 +150,14 @@ def _target(tile: int) -> Target:
     def in_whole_blocks(operator: Operator) -> bool:
         if (extents := _extents(operator)) is None:
             return False
-        given, read, groups = extents
+        outputs, read, groups = extents
         if groups > 1 and read == 1:
-            return given == groups and given % tile == 0
-        return read % tile == 0 and given % groups == 0 and given // groups % tile == 0
+            return outputs == groups and outputs % tile == 0
+        return read % tile == 0 and outputs % groups == 0 and outputs // groups % tile == 0
 
     def is_stem(operator: Operator) -> bool:
-        given, read, groups = _extents(operator) or (1, 0, 0)
-        return given % tile == 0 and read < tile and groups == 1
+        outputs, read, groups = _extents(operator) or (1, 0, 0)
+        return outputs % tile == 0 and read < tile and groups == 1
 
     whole = Condition(f"in whole blocks of {tile} channels", in_whole_blocks)
     stem = Condition(f"fewer than {tile} channels into blocks", is_stem)
@@ -195,7 +197,7 @@ TARGETS = tuple(map(_target, sorted(FEATURES)))
 
 
 def _here() -> str:
-    """The name of the target for this CPU; a LayoutError, or a MissingRuntimeError, where there is none."""
+    """Return the name of the target for this CPU; a LayoutError, or a MissingRuntimeError, where there is none."""
     tile = block_here()
     if tile not in FEATURES:
         raise LayoutError("ONNX Runtime has no kernels for blocks of channels on this CPU")

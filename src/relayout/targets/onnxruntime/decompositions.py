@@ -24,7 +24,7 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.fold_affine import channel_windows
 from relayout.rules import Attribute, Letters, Operator, Signature, Step, facts
 from relayout.rules.signature import Constants
-from relayout.targets.onnxruntime.blocked import maker
+from relayout.targets.onnxruntime.blocked import computing_node
 from relayout.targets.onnxruntime.fourier import fourier, short_time
 
 # Cubic Resizes along one axis after the other, which ONNX Runtime's CPU provider does in a twentieth of the time.
@@ -61,9 +61,9 @@ CUBIC = Condition(
 )
 
 
-def cubic(operator: Operator, given: Constants) -> Sequence[Step]:
+def cubic(operator: Operator, constants: Constants) -> Sequence[Step]:
     """Write the same with `antialias` set, or two products, as `h' h, n c h w, w w' -> n c h' w'`."""
-    sides = _sides(operator, given)
+    sides = _sides(operator, constants)
     if not sides:
         return ()
     if operator.version >= HAS_ANTIALIAS and all(side.factor >= 1 for side in sides):
@@ -89,24 +89,24 @@ class _Side(NamedTuple):
     new: int
 
 
-def _sides(operator: Operator, given: Constants) -> list[_Side]:
-    """All axes of an image; none where what becomes of one is not known, or it keeps its proportions."""
-    shape, scales, sizes = operator.inputs[0], *(given[slot] if len(given) > slot else None for slot in (2, 3))
+def _sides(operator: Operator, constants: Constants) -> list[_Side]:
+    """Return all axes of an image; none where what becomes of one is not known, or it keeps its proportions."""
+    shape, scales, sizes = operator.inputs[0], *(constants[slot] if len(constants) > slot else None for slot in (2, 3))
     by_scales = scales is not None and scales.size > 0
-    asked = scales if by_scales else sizes
-    if shape is None or asked is None or operator.string("keep_aspect_ratio_policy", "stretch") != "stretch":
+    scales_or_sizes = scales if by_scales else sizes
+    if shape is None or scales_or_sizes is None or operator.string("keep_aspect_ratio_policy", "stretch") != "stretch":
         return []
     extents = [extent if isinstance(extent, int) else 0 for extent in shape]
-    found = [_Side(1.0, extent, extent) for extent in extents]
-    for axis, number in zip(operator.ints("axes") or range(len(shape)), asked.tolist(), strict=True):
+    sides = [_Side(1.0, extent, extent) for extent in extents]
+    for axis, number in zip(operator.ints("axes") or range(len(shape)), scales_or_sizes.tolist(), strict=True):
         old = extents[axis]
         if by_scales:
-            found[axis] = _Side(number, old, int(np.float32(old) * np.float32(number)))
+            sides[axis] = _Side(number, old, int(np.float32(old) * np.float32(number)))
         elif old:
-            found[axis] = _Side(number / old, old, number)
+            sides[axis] = _Side(number / old, old, number)
         else:
             return []
-    return found if all(side.factor > 0 for side in found) else []
+    return sides if all(side.factor > 0 for side in sides) else []
 
 
 def _matrix(operator: Operator, side: _Side) -> NDArray[np.float32]:
@@ -146,7 +146,7 @@ class _Product(NamedTuple):
     right: list[str]  # letters of the second side alone
 
 
-def einsum(operator: Operator, given: Constants) -> Sequence[Step]:
+def einsum(operator: Operator, constants: Constants) -> Sequence[Step]:
     """`bqhd,bkhd->bhqk` and its like: each letter in two of the three, or in all."""
     fact = facts(operator)
     if not isinstance(fact, Signature) or len(fact.inputs) != 2:
@@ -195,18 +195,18 @@ def _steps(product: _Product, terms: Sequence[Letters], result: Letters, extents
     """Return the steps of a product; none where an extent that they need is not known."""
     order, batches, batch, left, inner, right = product
     groups = [batches[0], left, inner], [batches[1], inner, right]
-    sides = [_side(number, terms[number], held, extents) for number, held in zip(order, groups, strict=True)]
-    made, alone = [*batch, *left, *right], [[letter] for letter in batch]
-    apart = _shape([[letter] for letter in made], [*alone, left, right], extents)
-    if apart is None or any(side is None for side in sides):
+    sides = [_side(number, terms[number], group, extents) for number, group in zip(order, groups, strict=True)]
+    product_letters, alone = [*batch, *left, *right], [[letter] for letter in batch]
+    split_shape = _shape([[letter] for letter in product_letters], [*alone, left, right], extents)
+    if split_shape is None or any(side is None for side in sides):
         return ()
     steps = list(chain.from_iterable(side for side in sides if side is not None))
     read = [side[-1].name if side else number for side, number in zip(sides, order, strict=True)]
     steps.append(Step("MatMul", (read[0], read[1]), "product"))
     if len(left) != 1 or len(right) != 1:
-        steps.append(Step("Reshape", ("product", apart), "parted"))
-    if made != [*result]:
-        perm = tuple(made.index(letter) for letter in result)
+        steps.append(Step("Reshape", ("product", split_shape), "parted"))
+    if product_letters != [*result]:
+        perm = tuple(product_letters.index(letter) for letter in result)
         steps.append(Step("Transpose", (steps[-1].name,), "y", {"perm": perm}))
     return steps
 
@@ -217,15 +217,15 @@ def _side(number: int, letters: Letters, groups: Groups, extents: Mapping[str, D
     None where its shape is not known enough.
     """
     batch, *matrix = groups
-    wanted = list(chain.from_iterable(groups))
+    matrix_letters = list(chain.from_iterable(groups))
     read: int | str = number
     steps = []
-    if wanted != [*letters]:
-        perm = tuple(letters.index(letter) for letter in wanted)
+    if matrix_letters != [*letters]:
+        perm = tuple(letters.index(letter) for letter in matrix_letters)
         steps.append(Step("Transpose", (read,), f"turned{number}", {"perm": perm}))
         read = steps[-1].name
     if any(len(group) != 1 for group in matrix):
-        shape = _shape([*([letter] for letter in batch), *matrix], [[letter] for letter in wanted], extents)
+        shape = _shape([*([letter] for letter in batch), *matrix], [[letter] for letter in matrix_letters], extents)
         if shape is None:
             return None
         steps.append(Step("Reshape", (read, shape), f"matrix{number}"))
@@ -233,7 +233,7 @@ def _side(number: int, letters: Letters, groups: Groups, extents: Mapping[str, D
 
 
 def _shape(groups: Groups, source: Groups, extents: Mapping[str, Dim]) -> NDArray[np.int64] | None:
-    """A shape with each group as one extent, of a value in other groups; None where several are not known."""
+    """Return a shape with each group as one extent, of a value in other groups; None where several are not known."""
     shape = []
     for place, group in enumerate(groups):
         known = [extent for extent in (extents[letter] for letter in group) if isinstance(extent, int)]
@@ -256,19 +256,19 @@ FLOATS = Condition(
 )
 
 
-def _prelu(operator: Operator, given: Constants) -> Sequence[Step]:
+def _prelu(operator: Operator, constants: Constants) -> Sequence[Step]:
     """`max(x, 0) + slope min(x, 0)`, equal to the last bit.
 
     Where each channel of an image has a slope, it is three convolutions of one element, which have kernels for blocks:
     `relu(x) - slope relu(-x)`; but for what was integers, and is in no blocks. With one slope it is a LeakyRelu.
     """
-    slope, shape = given[1], operator.inputs[0]
+    slope, shape = constants[1], operator.inputs[0]
     if slope is None or shape is None:
         return ()
     if slope.size == 1:
         return (Step("LeakyRelu", (0,), "y", {"alpha": float(slope.item())}),)
     axes = [axis + len(shape) - slope.ndim for axis, extent in enumerate(slope.shape) if extent != 1]
-    node = maker(operator.node.inputs[0])
+    node = computing_node(operator.node.inputs[0])
     between_integers = node is not None and node.op_type == DEQUANTIZE
     if len(shape) == IMAGE and axes in ([1], [IMAGE - 1]) and not between_integers:
         return _by_channel(slope.reshape(-1), last=axes != [1])
@@ -303,7 +303,7 @@ def _by_channel(slope: NDArray[np.generic], *, last: bool) -> Sequence[Step]:
     return [*steps, Step("Transpose", ("sum",), "y", {"perm": CHANNELS_LAST})] if last else steps
 
 
-def _softplus(operator: Operator, given: Constants) -> Sequence[Step]:
+def _softplus(operator: Operator, constants: Constants) -> Sequence[Step]:
     """`max(x, 0) + log(1 + exp(-|x|))`, with one logarithm."""
     return (
         Step("Abs", (0,), "size"),
@@ -316,7 +316,7 @@ def _softplus(operator: Operator, given: Constants) -> Sequence[Step]:
     )
 
 
-def _mish(operator: Operator, given: Constants) -> Sequence[Step]:
+def _mish(operator: Operator, constants: Constants) -> Sequence[Step]:
     """`x tanh(log(1 + e))` with `e = exp(x)`, which is `x u / (u + 2)` with `u = e (e + 2)`; from 20 on it is x."""
     two = _number(2, operator)
     return (
@@ -334,7 +334,7 @@ MOST_CHANNELS = 512
 """Of images whose squares are added up by a convolution over all channels: of more it takes as long as LRN."""
 
 
-def _lrn(operator: Operator, given: Constants) -> Sequence[Step]:
+def _lrn(operator: Operator, constants: Constants) -> Sequence[Step]:
     """`x (bias + alpha/size Σ x²) ** -beta`, where a convolution with ones beside the diagonal adds channels up."""
     shape, node = operator.inputs[0], operator.node
     said = node.attributes.get_float
@@ -354,7 +354,7 @@ def _lrn(operator: Operator, given: Constants) -> Sequence[Step]:
 
 
 def _power(base: str, exponent: float, operator: Operator) -> Sequence[Step]:
-    """A power of numbers above 0, by roots where that is one or two of them."""
+    """Return a power of numbers above 0, by roots where that is one or two of them."""
     if exponent == 0.5:
         return (Step("Sqrt", (base,), "power"),)
     if exponent == 0.75:
@@ -364,9 +364,9 @@ def _power(base: str, exponent: float, operator: Operator) -> Sequence[Step]:
     return (*log, Step("Exp", ("times",), "power"))
 
 
-def _root(operator: Operator, given: Constants) -> Sequence[Step]:
-    """A square root, where the exponent is a half of any number of dimensions that the operand has, too."""
-    half = given[1]
+def _root(operator: Operator, constants: Constants) -> Sequence[Step]:
+    """Return a square root, where the exponent is a half of any number of dimensions that the operand has, too."""
+    half = constants[1]
     is_half = half is not None and half.size == 1 and half.ndim <= (operator.rank() or 0) and half.item() == 0.5
     return (Step("Sqrt", (0,), "y"),) if is_half else ()
 

@@ -31,10 +31,16 @@ MOST_WINDOWED = 512
 """Elements of a window, where they are a power of two, up to which one matrix is better than short transforms."""
 
 
-def fourier(operator: Operator, given: Constants) -> Sequence[Step]:
+def fourier(operator: Operator, constants: Constants) -> Sequence[Step]:
     """A DFT of floats along the axis before the last, as `r n p -> r k 2`; p: 1 of real numbers, 2 of complex ones."""
-    shape, length = operator.inputs[0], _number(given, 1)
-    axis = operator.int("axis", 1) if operator.version < AXIS_IS_INPUT else _number(given, 2) if operator.has(2) else -2
+    shape, length = operator.inputs[0], _number(constants, 1)
+    axis = (
+        operator.int("axis", 1)
+        if operator.version < AXIS_IS_INPUT
+        else _number(constants, 2)
+        if operator.has(2)
+        else -2
+    )
     if shape is None or len(shape) < 3 or axis not in (len(shape) - 2, -2):
         return ()
     *rows, count, parts = shape
@@ -50,13 +56,13 @@ def fourier(operator: Operator, given: Constants) -> Sequence[Step]:
     return transform.steps(rows) if transform.bytes <= MOST_BYTES else ()
 
 
-def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
-    """An STFT of real numbers, `b n 1 -> b f k 2` (PyTorch has `b n`), as a convolution.
+def short_time(operator: Operator, constants: Constants) -> Sequence[Step]:
+    """Return an STFT of real numbers, `b n 1 -> b f k 2` (PyTorch has `b n`), as a convolution.
 
     It has a channel for each part of each frequency.
     """
-    shape, window = operator.inputs[0], given[2] if len(given) > 2 else None
-    step, length = _number(given, 1), _number(given, 3)
+    shape, window = operator.inputs[0], constants[2] if len(constants) > 2 else None
+    step, length = _number(constants, 1), _number(constants, 3)
     if shape is None or not (len(shape) == 2 or (len(shape) == 3 and shape[2] == 1)):
         return ()
     if not step or step < 0 or (operator.has(2) and window is None):
@@ -64,16 +70,16 @@ def short_time(operator: Operator, given: Constants) -> Sequence[Step]:
     count = length or (0 if window is None else window.size)
     if not _is_quicker(count):
         return ()
-    kept = count // 2 + 1 if operator.int("onesided", 1) else count
+    frequencies = count // 2 + 1 if operator.int("onesided", 1) else count
     short = isinstance(shape[1], int) and shape[1] < count
-    if short or 8 * kept * count > MOST_BYTES or (window is not None and window.shape != (count,)):
+    if short or 8 * frequencies * count > MOST_BYTES or (window is not None and window.shape != (count,)):
         return ()
-    kernel, flat = _kernel(count, kept, window), len(shape) == 2
+    kernel, flat = _kernel(count, frequencies, window), len(shape) == 2
     return (
         Step("Unsqueeze", (0, _shape(1)), "signal") if flat else Step("Transpose", (0,), "signal", {"perm": (0, 2, 1)}),
         Step(CONVOLUTION, ("signal", kernel), "frames", {"strides": (step,), "kernel_shape": (count,)}),
         Step("Transpose", ("frames",), "last", {"perm": (0, 2, 1)}),
-        Step("Reshape", ("last", _shape(0, 0, kept, 2)), "y"),
+        Step("Reshape", ("last", _shape(0, 0, frequencies, 2)), "y"),
     )
 
 
@@ -82,16 +88,16 @@ def _is_quicker(count: int) -> bool:
     return count >= LEAST_LENGTH and (count <= MOST_WINDOWED or count & (count - 1) != 0)
 
 
-def _kernel(count: int, kept: int, window: NDArray[Any] | None) -> NDArray[np.float32]:
+def _kernel(count: int, frequencies: int, window: NDArray[Any] | None) -> NDArray[np.float32]:
     """Return the windowed matrix of a transform as the kernel of a convolution: `(frequency part) 1 n`."""
-    roots = np.exp(-2j * np.pi * np.outer(np.arange(kept), np.arange(count)) / count)
+    roots = np.exp(-2j * np.pi * np.outer(np.arange(frequencies), np.arange(count)) / count)
     roots = roots * (1 if window is None else window)
-    return np.stack([roots.real, roots.imag], 1).reshape(2 * kept, 1, count).astype(np.float32)
+    return np.stack([roots.real, roots.imag], 1).reshape(2 * frequencies, 1, count).astype(np.float32)
 
 
-def _number(given: Constants, slot: int) -> int | None:
-    """A constant number; None where there is none, or it is computed."""
-    said = given[slot] if len(given) > slot else None
+def _number(constants: Constants, slot: int) -> int | None:
+    """Return a constant number; None where there is none, or it is computed."""
+    said = constants[slot] if len(constants) > slot else None
     return None if said is None else int(said.item())
 
 
@@ -114,13 +120,13 @@ class Transform:
             key=lambda a: 2 * a * count * parts * (a > 1) + self._entries(a, count // a),
         )
         self.b = count // self.a
-        self.wanted = count // 2 + 1 if half else count
+        self.frequency_count = count // 2 + 1 if half else count
 
     def _entries(self, a: int, b: int) -> int:
-        """How many numbers the second matrices have."""
-        return a * b * self.parts * (1 + (a > 1)) * 2 * self._kept(b)
+        """Return how many numbers the second matrices have."""
+        return a * b * self.parts * (1 + (a > 1)) * 2 * self._half_count(b)
 
-    def _kept(self, b: int) -> int:
+    def _half_count(self, b: int) -> int:
         return b // 2 + 1 if self.half else b
 
     @property
@@ -134,19 +140,19 @@ class Transform:
 
     def _second(self) -> NDArray[np.float32]:
         """`c (z b p) (d q)`: what part p of an element counts, times part z of the first product, in part q."""
-        c, b, d = np.ogrid[: self.a, : self.b, : self._kept(self.b)]
+        c, b, d = np.ogrid[: self.a, : self.b, : self._half_count(self.b)]
         roots = self.scale * self._roots(b * c / self.count + b * d / self.b)
         units = (1, 1j)
         entries = [
             [np.stack([(roots * z * p).real, (roots * z * p).imag], -1) for p in units[: self.parts]]
             for z in units[: 1 + (self.a > 1)]
         ]
-        found = np.array(entries).transpose(2, 0, 3, 1, 4, 5)  # z p c b d q -> c z b p d q
-        return found.reshape(self.a, -1, 2 * d.size).astype(np.float32)
+        matrices = np.array(entries).transpose(2, 0, 3, 1, 4, 5)  # z p c b d q -> c z b p d q
+        return matrices.reshape(self.a, -1, 2 * d.size).astype(np.float32)
 
     def steps(self, rows: Sequence[Dim]) -> Sequence[Step]:
-        """The operators, of an operand with these axes before the one that is transformed."""
-        ahead, size, kept = len(rows), self.b * self.parts, self._kept(self.b)
+        """Return the operators, of an operand with these axes before the one that is transformed."""
+        ahead, size, frequencies = len(rows), self.b * self.parts, self._half_count(self.b)
         same, second, a = (0,) * ahead, self._second(), np.arange(self.a)
         # `(c z) a`: cosines and sines, as parts z of a complex number.
         roots = self._roots(np.outer(a, a) / self.a)
@@ -155,7 +161,7 @@ class Transform:
             return (
                 Step("Reshape", (0, _shape(*same, size)), "joined"),
                 Step("MatMul", ("joined", second[0]), "product"),
-                Step("Reshape", ("product", _shape(*same, kept, 2)), "y"),
+                Step("Reshape", ("product", _shape(*same, frequencies, 2)), "y"),
             )
         # The rows of the second product are those of one axis, the longest: the last open one, where there are some.
         inner = max(range(ahead), key=lambda axis: (extent if isinstance(extent := rows[axis], int) else inf, axis))
@@ -167,14 +173,14 @@ class Transform:
             Step("MatMul", (first, "split"), "first"),
             Step("Reshape", ("first", _shape(*same, self.a, 2 * size)), "joined"),
             Step("Transpose", ("joined",), "apart", {"perm": (ahead, *others, inner, ahead + 1)}),
-            Step("MatMul", ("apart", second.reshape(self.a, *[1] * len(others), 2 * size, 2 * kept)), "second"),
-            Step("Reshape", ("second", _shape(*(0,) * (ahead + 1), kept, 2)), "parted"),
+            Step("MatMul", ("apart", second.reshape(self.a, *[1] * len(others), 2 * size, 2 * frequencies)), "second"),
+            Step("Reshape", ("second", _shape(*(0,) * (ahead + 1), frequencies, 2)), "parted"),
             Step("Transpose", ("parted",), "together", {"perm": perm}),
-            Step("Reshape", ("together", _shape(*same, kept * self.a, 2)), "whole"),
+            Step("Reshape", ("together", _shape(*same, frequencies * self.a, 2)), "whole"),
         )
-        if kept * self.a == self.wanted:
+        if frequencies * self.a == self.frequency_count:
             return steps
-        return (*steps, Step("Slice", ("whole", _shape(0), _shape(self.wanted), _shape(ahead)), "y"))
+        return (*steps, Step("Slice", ("whole", _shape(0), _shape(self.frequency_count), _shape(ahead)), "y"))
 
 
 def _shape(*extents: int) -> NDArray[np.int64]:

@@ -48,16 +48,16 @@ def product_by_blocks(op: Operation) -> bool:
     The result is between Reshapes of as few dimensions as can be: of rank 2, ONNX Runtime makes a Gemm of a MatMul and
     the Add of a residual behind it, which takes no blocks.
     """
-    found, size = fully_connected_rows(op), block_size(op)
+    matrix_rows, size = fully_connected_rows(op), block_size(op)
     if not size:
         return False
-    if found.keeps_rank(op):
-        matrix_product(op, op.real(0), weights_in_blocks(op, op.input(1), size, (1, 0), zeros=False), found.units)
+    if matrix_rows.keeps_rank(op):
+        matrix_product(op, op.real(0), weights_in_blocks(op, op.input(1), size, (1, 0), zeros=False), matrix_rows.units)
         return True
-    x, bias = found.matrix(op), op.bias(2, 0, 1)
+    x, bias = matrix_rows.matrix(op), op.bias(2, 0, 1)
     kernel = weights_in_blocks(op, op.input(1), size, (1, 0), zeros=False)
-    y = op.emit("MatMul", [op.dequantize(0, x), kernel], (found.rows, found.units))
-    hand_over_rows(op, found, y if bias is None else op.each("Add", y, bias))
+    y = op.emit("MatMul", [op.dequantize(0, x), kernel], (matrix_rows.rows, matrix_rows.units))
+    hand_over_rows(op, matrix_rows, y if bias is None else op.each("Add", y, bias))
     return True
 
 
@@ -85,12 +85,12 @@ LEAST_STEP = 1e-30  # of a row of zeros
 
 def integer_product(op: Operation) -> bool:
     """Hand over a FULLY_CONNECTED as a product of integers, if its weights are integers beside real rows."""
-    found = fully_connected_rows(op)
-    if not is_hybrid(op, found.rows) or (found.keeps_rank(op) and found.several_are_open(op)):
+    matrix_rows = fully_connected_rows(op)
+    if not is_hybrid(op, matrix_rows.rows) or (matrix_rows.keeps_rank(op) and matrix_rows.several_are_open(op)):
         return False
-    x, bias = found.matrix(op), op.bias(2, 0, 1)
+    x, bias = matrix_rows.matrix(op), op.bias(2, 0, 1)
     y = product(op, x)
-    hand_over_rows(op, found, y if bias is None else op.each("Add", y, bias))
+    hand_over_rows(op, matrix_rows, y if bias is None else op.each("Add", y, bias))
     return True
 
 
@@ -107,7 +107,7 @@ def multiplies_alone(program: Program) -> bool:
 
 
 def is_hybrid(op: Operation, rows: Dim) -> bool:
-    """Whether a product is computed with integers.
+    """Tell whether a product is computed with integers.
 
     The model has no hybrid operators but products, or there is a single row, outside of loops; and what is written is
     not looked at for a cell of real numbers (see `lowering.recognise_recurrent`).
@@ -173,7 +173,7 @@ def quantized(op: Operation, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]
 
 
 def _sums(op: Operation, weights: Tensor) -> ir.Value:
-    """What each unit's integers add up to: `n`."""
+    """Return the sum of each unit's integers: `n`."""
 
     def added_up() -> ir.TensorProtocol:
         rows = array(weights).astype(np.int8).reshape(weights.shape[0], -1)
@@ -204,7 +204,7 @@ class Times(NamedTuple):
     convolution: float  # a convolution as a product, beside all else
     product: float  # a product of two integers
     read: float  # an element that is read, and quantized
-    given: float  # an element that is given
+    write: float  # an element that is written
     floats: float  # a float Conv, beside what follows
     float_product: float  # a product of two real numbers
     float_element: float  # an element that a Conv reads or gives: half, as between two Convs nothing is reordered
@@ -254,28 +254,28 @@ class _Windows(NamedTuple):
         )
         return [self, one]
 
-    def apart(self, axis: int) -> bool:
-        """Whether windows are anything but the elements as they are, along an axis."""
+    def has_windows(self, axis: int) -> bool:
+        """Tell whether windows along an axis differ from the single elements in their order."""
         return self.extents[axis] > 1 or self.strides[axis] > 1
 
     def places(self, axis: int) -> npt.NDArray[np.int32]:
-        """Where along an axis each window has its elements."""
+        """Return the places of each window's elements along an axis."""
         first = np.arange(self.counts[axis], dtype=np.int32)[:, None] * self.strides[axis]
         return first + np.arange(self.extents[axis], dtype=np.int32) * self.dilations[axis]
 
     def costs(self, times: Times) -> dict[str, float]:
-        """What each form that puts them side by side takes, in ns.
+        """Return the time, in ns, of each form that puts windows side by side.
 
         Every other element of a row is no run of bytes, so that a Slice copies it by itself.
         """
         (height, width), tall = self.extents, self.channels * self.extents[0]
         rows, columns = self.counts[0] * self.image[1] * height, math.prod(self.counts) * width
         byte = times.byte * (2 if columns * tall > CACHED else 1)
-        apart = times.joined + (times.picked if self.strides[1] > 1 else 0)
-        sliced = columns * (apart + 2 * byte * tall) + times.node * (width + 1)
+        column_time = times.joined + (times.picked if self.strides[1] > 1 else 0)
+        sliced = columns * (column_time + 2 * byte * tall) + times.node * (width + 1)
         gathered = columns * (times.picked + byte * tall) + times.node * 2
-        upper = self.apart(0) * (rows * (times.joined + 2 * byte * self.channels) + times.node * (height + 1))
-        costs = {SLICES: upper + self.apart(1) * sliced, COLUMNS: upper + self.apart(1) * gathered}
+        upper = self.has_windows(0) * (rows * (times.joined + 2 * byte * self.channels) + times.node * (height + 1))
+        costs = {SLICES: upper + self.has_windows(1) * sliced, COLUMNS: upper + self.has_windows(1) * gathered}
         if columns * height <= MOST_PICKED:
             costs[PIXELS] = columns * height * (times.picked + byte * self.channels) + times.node * 3
         return costs
@@ -285,11 +285,11 @@ class _Windows(NamedTuple):
         return math.prod(self.counts) * math.prod(self.extents) * self.channels * -(-units // BLOCK) * BLOCK
 
     def time(self, times: Times, read: float, units: int) -> float:
-        """The time of ONNX Runtime, in ns, for as many elements read."""
+        """Return the time of ONNX Runtime, in ns, for as many elements read."""
         border = times.node if math.prod(self.extents) > 1 else 0
-        given = math.prod(self.counts) * units
+        result_elements = math.prod(self.counts) * units
         copying = border + min(self.costs(times).values())
-        computing = times.product * self.products(units) + times.read * read + times.given * given
+        computing = times.product * self.products(units) + times.read * read + times.write * result_elements
         return times.convolution + copying + computing
 
 
@@ -327,13 +327,13 @@ def _unrolled(op: Operation, times: Times) -> bool:
     sides = zip(extents, around[:2], around[2:], strict=True)
     bordered = [e + (a + b if border is None else 0) for e, a, b in sides]
     windows = _Windows(tuple(bordered), depth, tuple(window), tuple(counts), tuple(strides), tuple(dilations))
-    read, given = math.prod(extents) * depth, math.prod(counts) * o
+    read, result_elements = math.prod(extents) * depth, math.prod(counts) * o
     best = min(windows.ways(), key=lambda way: way.time(times, read, o))
     # ONNX Runtime quantizes an image once for all convolutions that read it.
-    together = sum(reader.name == op.operator.name for reader in op.tensors.flow.readers(op.operator.inputs[0]))
-    taken = best.time(times, read / together, o) + REORDERING * _reordered(op, read, given)
-    floats = times.floats + times.float_product * windows.products(o) + times.float_element * (read + given)
-    if taken + times.node >= MARGIN * floats:
+    reader_count = sum(reader.name == op.operator.name for reader in op.tensors.flow.readers(op.operator.inputs[0]))
+    integer_time = best.time(times, read / reader_count, o) + REORDERING * _reordered(op, read, result_elements)
+    floats = times.floats + times.float_product * windows.products(o) + times.float_element * (read + result_elements)
+    if integer_time + times.node >= MARGIN * floats:
         return False
     around[3] += best.joined * best.image[1] - windows.image[1]
     costs = best.costs(times)
@@ -343,12 +343,12 @@ def _unrolled(op: Operation, times: Times) -> bool:
     return True
 
 
-def _reordered(op: Operation, read: int, given: int) -> int:
-    """How many elements of image and result an operator beside it has channels first."""
-    maker = op.tensors.flow.producer(op.operator.inputs[0])
+def _reordered(op: Operation, read: int, result_elements: int) -> int:
+    """Return how many elements of image and result have channels first because of a neighbouring operator."""
+    producer = op.tensors.flow.producer(op.operator.inputs[0])
     readers = op.tensors.flow.readers(op.operator.outputs[0])
-    before = read if maker is not None and maker.name in FIRST else 0
-    return before + (given if any(reader.name in FIRST for reader in readers) else 0)
+    before = read if producer is not None and producer.name in FIRST else 0
+    return before + (result_elements if any(reader.name in FIRST for reader in readers) else 0)
 
 
 def _rows(op: Operation, x: ir.Value, windows: _Windows, form: str) -> ir.Value:
@@ -360,12 +360,12 @@ def _rows(op: Operation, x: ir.Value, windows: _Windows, form: str) -> ir.Value:
     x = _along(op, x, windows, 0)
     if form == SLICES:
         return _along(op, x, windows, 1)
-    return _gathered(op, x, windows.places(1), 2, windows) if windows.apart(1) else x
+    return _gathered(op, x, windows.places(1), 2, windows) if windows.has_windows(1) else x
 
 
 def _along(op: Operation, x: ir.Value, windows: _Windows, axis: int) -> ir.Value:
     """Windows along one axis, a Slice for each of their elements; their channels are put side by side."""
-    if not windows.apart(axis):
+    if not windows.has_windows(axis):
         return x
     stride, places = windows.strides[axis], windows.places(axis)
     parts = [cut(op, x, [start], [end + 1], [axis + 1], [stride]) for start, end in places[[0, -1]].T.tolist()]
@@ -378,9 +378,9 @@ def _gathered(op: Operation, x: ir.Value, places: npt.NDArray[np.int32], axis: i
     """Elements of an axis at these places, those of one window side by side."""
     *before, depth = dims(x)
     table = op.builder.shared(op.hint("places"), places)
-    found = op.emit("Gather", [x, table], (*before[:axis], *places.shape, depth), axis=axis)
+    window_elements = op.emit("Gather", [x, table], (*before[:axis], *places.shape, depth), axis=axis)
     elements = math.prod(windows.extents) if axis == 0 else windows.extents[1]
-    return op.reshape(found, (1, *windows.counts, depth * elements if isinstance(depth, int) else None))
+    return op.reshape(window_elements, (1, *windows.counts, depth * elements if isinstance(depth, int) else None))
 
 
 def _window_product(op: Operation, image: ir.Value, windows: _Windows, around: Sequence[int], form: str) -> ir.Value:
@@ -404,10 +404,10 @@ def _columns(op: Operation, windows: _Windows) -> ir.Value:
     weights = op.input(1)
     (o, h, w, i), width = weights.shape, windows.extents[1]
 
-    def laid() -> ir.TensorProtocol:
+    def column_weights() -> ir.TensorProtocol:
         kernel = np.pad(array(weights), [(0, 0), (0, 0), (0, width * windows.joined - w), (0, 0)])
         parted = kernel.reshape(o, h, width, windows.joined * i)
         return ir.Tensor(np.ascontiguousarray(parted.transpose(2, 1, 3, 0).reshape(-1, o)))
 
-    content = ir.LazyTensor(laid, ir.DataType.INT8, ir.Shape([width * h * windows.joined * i, o]))
+    content = ir.LazyTensor(column_weights, ir.DataType.INT8, ir.Shape([width * h * windows.joined * i, o]))
     return op.builder.initializer(op.tensors.hint(weights, "columns"), content)

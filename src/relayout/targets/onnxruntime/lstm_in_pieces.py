@@ -44,7 +44,7 @@ class Listing(Unlimited):
     """An LSTM without a limit, of which all cells can be listed."""
 
     def cells(self, x: ir.Value, first: Sequence[ir.Value | None], y: ir.Value) -> ir.Value:
-        """All cells, `time batch units`, of an LSTM whose results are these.
+        """Return all cells, `time batch units`, of an LSTM whose results are these.
 
         They are what another one yields, whose gate OUTPUT is open. Of the state that it computes itself nothing is
         left: what is meant lies beside the operand.
@@ -71,14 +71,14 @@ class Listing(Unlimited):
 
     def _with_output(self, parts: Sequence[ir.Value | None], number: float) -> list[ir.Value | None]:
         """Return the copy that has a number for the gate OUTPUT."""
-        made, output = list(parts), parts[OUTPUT]
-        made[OUTPUT] = None if output is None else self._filled(output, number)
-        return made
+        copy, output = list(parts), parts[OUTPUT]
+        copy[OUTPUT] = None if output is None else self._filled(output, number)
+        return copy
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """How a sequence is cut: into `head` steps, and `count` times `steps`; `most`: of a cell where a piece begins.
+    """The cut of a sequence: `head` steps, and `count` times `steps`; `most`: of a cell where a piece begins.
 
     Where `count` is 0 all steps are the head, how many there may be. Where `most` is None no limit can be reached.
     """
@@ -105,14 +105,14 @@ def plan(
     bounded: bool = True,  # whether a cell grows by 1 a step at most
 ) -> Pieces | Listed | None:
     """Return the steps that compute a sequence, None if it is better left to a Scan."""
-    found = pieces(time, limit, coupled=coupled, begun=begun) if bounded else None
-    if found is not None and (size > SMALL or not found.count):
-        return found
-    return Listed(limit) if size <= LARGE and not (isinstance(time, int) and time < SHORTEST) else found
+    piece_plan = pieces(time, limit, coupled=coupled, begun=begun) if bounded else None
+    if piece_plan is not None and (size > SMALL or not piece_plan.count):
+        return piece_plan
+    return Listed(limit) if size <= LARGE and not (isinstance(time, int) and time < SHORTEST) else piece_plan
 
 
 def pieces(time: Dim, limit: float, *, coupled: bool, begun: bool) -> Pieces | None:
-    """How to cut a sequence, None if it is better not cut; see `plan`."""
+    """Return the cut of a sequence; None if it is better not cut. See `plan`."""
     if coupled:
         return Pieces(time, most=limit if begun else None) if limit >= 1 else None
     if not isinstance(time, int):
@@ -143,13 +143,13 @@ class Limited:
         if isinstance(how, Listed):
             y, *ends = self.free.run(x, states)
             y = squeeze(op, y, [1])
-            asked = [self.free.cells(x, states, y)]
+            limited_cells = [self.free.cells(x, states, y)]
         else:
-            y, ends, asked = self._in_pieces(x, states, how)
+            y, ends, limited_cells = self._in_pieces(x, states, how)
         values = [y, *(squeeze(op, state, [0]) for state in ends)]
-        if how.most is None or not asked:
+        if how.most is None or not limited_cells:
             return values
-        largest = [op.emit("ReduceMax", [op.each("Abs", value)], keepdims=0) for value in asked]
+        largest = [op.emit("ReduceMax", [op.each("Abs", value)], keepdims=0) for value in limited_cells]
         within = [op.each("LessOrEqual", value, op.number(how.most, value, "most")) for value in largest]
         return self._chosen(within[0] if len(within) == 1 else op.each("And", within[0], within[1]), values)
 
@@ -157,20 +157,24 @@ class Limited:
         self, x: ir.Value, states: Sequence[ir.Value | None], how: Pieces
     ) -> tuple[ir.Value, list[ir.Value], list[ir.Value]]:
         """Results, last states, and the cells that pieces begin with, as far as they are not 0."""
-        op, found = self.op, list[ir.Value]()
-        asked = [state for state in states[1:] if state is not None]
+        op, outputs = self.op, list[ir.Value]()
+        limited_cells = [state for state in states[1:] if state is not None]
         ends = [state for state in states if state is not None]
         if how.head != 0:
             y, *ends = self.free.run(self._steps(x, how, head=True), states)
-            found.append(squeeze(op, y, [1]))
+            outputs.append(squeeze(op, y, [1]))
         if how.count:
             y, ends, cells = self._rounds(self._steps(x, how, head=False), ends, how)
-            found.append(y)
-            asked.append(cells)
-        return joined(op, found[::-1] if self.free.reverse else found, 0) if len(found) > 1 else found[0], ends, asked
+            outputs.append(y)
+            limited_cells.append(cells)
+        return (
+            joined(op, outputs[::-1] if self.free.reverse else outputs, 0) if len(outputs) > 1 else outputs[0],
+            ends,
+            limited_cells,
+        )
 
     def _steps(self, x: ir.Value, how: Pieces, *, head: bool) -> ir.Value:
-        """Those of the head, which is what is first read, or all others."""
+        """Return the steps of the head, which are read first, or all other steps."""
         time, size = dims(x)[0], how.head
         if time == size or not isinstance(time, int) or not isinstance(size, int):
             return x
@@ -178,22 +182,24 @@ class Limited:
         start, end = (0, place) if head is not self.free.reverse else (place, time)
         return x if (start, end) == (0, time) else cut(self.op, x, [start], [end], [0])
 
-    def _rounds(self, x: ir.Value, given: Sequence[ir.Value], how: Pieces) -> tuple[ir.Value, list[ir.Value], ir.Value]:
+    def _rounds(
+        self, x: ir.Value, states: Sequence[ir.Value], how: Pieces
+    ) -> tuple[ir.Value, list[ir.Value], ir.Value]:
         """Results, last states, and the cells that pieces begin with, of a Scan over pieces."""
         op, count, steps = self.op, how.count, how.steps
         _, batch, columns = dims(x)
         unique, value = op.builder.names.unique, op.builder.value
-        before = [value(unique(op.hint("state")), FLOAT, dims(state)) for state in given]
+        before = [value(unique(op.hint("state")), FLOAT, dims(state)) for state in states]
         piece = value(unique(op.hint("piece")), FLOAT, (steps, batch, columns))
         with op.builder.body() as nodes:
             y, *after = self.free.run(piece, before)
         body = NodeBody(op, nodes).graph([*before, piece], [*after, y, before[1]], "piece")
-        shapes: list[Dims] = [*map(dims, given), (count, *dims(y)), (count, *dims(given[1]))]
+        shapes: list[Dims] = [*map(dims, states), (count, *dims(y)), (count, *dims(states[1]))]
         way: dict[str, Any] = (
             {"scan_input_directions": [1], "scan_output_directions": [1, 1]} if self.free.reverse else {}
         )
         whole = op.reshape(x, (count, steps, batch, columns))
-        *ends, ys, cells = op.emit_all("Scan", [*given, whole], shapes, FLOAT, body=body, num_scan_inputs=1, **way)
+        *ends, ys, cells = op.emit_all("Scan", [*states, whole], shapes, FLOAT, body=body, num_scan_inputs=1, **way)
         return op.reshape(ys, (count * steps, batch, dims(y)[-1])), list(ends), cells
 
     def _chosen(self, near: ir.Value, values: Sequence[ir.Value]) -> list[ir.Value]:

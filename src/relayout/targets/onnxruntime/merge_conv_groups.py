@@ -55,10 +55,10 @@ def merged_depthwise(op: Operation) -> bool:
 
 
 def _merged(op: Operation, perm: Sequence[int]) -> bool:
-    found = widened(op, perm)
-    if found is not None:
-        planar(op, *found)
-    return found is not None
+    wider_conv = widened(op, perm)
+    if wider_conv is not None:
+        planar(op, *wider_conv)
+    return wider_conv is not None
 
 
 def widened(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
@@ -75,7 +75,7 @@ def widened(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
     if channels % depth or o % (channels // depth):
         return None
     groups = channels // depth
-    count = together(groups, o, depth, window, math.prod(op.output().shape[:-1]))
+    count = groups_in_one(groups, o, depth, window, math.prod(op.output().shape[:-1]))
     if count == 1:
         return None
     shape = ir.Shape((o, depth * count, *window))
@@ -90,8 +90,8 @@ def widened(op: Operation, perm: Sequence[int]) -> tuple[ir.Value, int] | None:
     return op.dequantize(1, kernel, axis), groups // count
 
 
-def together(groups: int, units: int, depth: int, window: Sequence[int], places: int) -> int:
-    """How many groups of so many channels each become one: 1, or as many as take the least time."""
+def groups_in_one(groups: int, units: int, depth: int, window: Sequence[int], places: int) -> int:
+    """Return how many groups become one: as many as take the least time, or 1. Each group has `units` channels."""
     if depth == 1 and units == groups:
         return 1
     runs = math.prod(window)
@@ -109,16 +109,16 @@ def wider(kernel: Bytes, zeros: Bytes, groups: int, count: int) -> Bytes:
     """A kernel `o i *k` of so many groups, `count` of them as one; `zeros` is what means 0, for each of o or all."""
     o, i, *window = kernel.shape
     blocks = (groups // count, count, o // groups)
-    apart = kernel.reshape(*blocks, i, *window)
-    found = np.empty((*blocks, count, i, *window), np.int8)
-    found[...] = np.broadcast_to(zeros, o).reshape(*blocks, 1, 1, *(1 for _ in window))
+    grouped_kernel = kernel.reshape(*blocks, i, *window)
+    merged_kernel = np.empty((*blocks, count, i, *window), np.int8)
+    merged_kernel[...] = np.broadcast_to(zeros, o).reshape(*blocks, 1, 1, *(1 for _ in window))
     for k in range(count):
-        found[:, k, :, k] = apart[:, k]
-    return found.reshape(o, count * i, *window)
+        merged_kernel[:, k, :, k] = grouped_kernel[:, k]
+    return merged_kernel.reshape(o, count * i, *window)
 
 
 def _is_of_bytes(op: Operation, axis: int) -> bool:
-    """Whether a kernel of integers computes this: uint8 by constants, with scales of the result's channels, if any."""
+    """Tell whether an integer kernel computes this: uint8 by constants, scaled by the result's channels, if by any."""
     tensors = (op.input(0), op.input(1), op.output())
     data, weights, result = (op.tensors.quantization(tensor) for tensor in tensors)
     return (

@@ -71,7 +71,7 @@ def condensed(op: Operation) -> bool:
 
 
 def _convolved(op: Operation, image: ir.Value, axes: Sequence[_Axis], shape: Dims) -> ir.Value:
-    """The convolution of an image `n c h w`, of 0 in its border, by the kernel in blocks."""
+    """Return the convolution of an image `n c h w`, of 0 in its border, by the kernel in blocks."""
     weights, (n, *_) = op.input(1), dims(image)
     depth = weights.shape[3] * BLOCK**2
     blocks = op.emit("SpaceToDepth", [image], (n, depth, *(axis.extent for axis in axes)), blocksize=BLOCK)
@@ -88,7 +88,7 @@ def _convolved(op: Operation, image: ir.Value, axes: Sequence[_Axis], shape: Dim
 
 
 def kernel_in_blocks(kernel: npt.NDArray[np.int8], axes: Sequence[_Axis]) -> npt.NDArray[np.int8]:
-    """A kernel `o h w i` as `o (dh dw i) h w`, in steps of a block; zeros fill the blocks that it does not."""
+    """Return a kernel `o h w i` as `o (dh dw i) h w`, in steps of a block; zeros fill the blocks that it does not."""
     o, *window, i = kernel.shape
     behind = [axis.blocks * BLOCK - k - axis.before for axis, k in zip(axes, window, strict=True)]
     borders = [(axis.before, rest) for axis, rest in zip(axes, behind, strict=True)]

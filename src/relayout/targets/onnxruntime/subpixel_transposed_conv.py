@@ -33,25 +33,30 @@ def transposed_conv_in_blocks(op: Operation) -> bool:
     require_transpose_conv(op)
     strides = [op.options.stride_h, op.options.stride_w]
     whole: Sequence[Dim] = op.integers(0, 4) if op.is_constant(0) else contents(op.stored(0)) or ()
-    wanted = [extent for extent in whole[1:3] if isinstance(extent, int)]
+    result_extents = [extent for extent in whole[1:3] if isinstance(extent, int)]
     extents, same = dims(op.stored(2))[1:3], op.options.padding == Padding.SAME
-    if len(wanted) != 2 or strides[0] != strides[1] or strides[0] < 2 or not all(isinstance(e, int) for e in extents):
+    if (
+        len(result_extents) != 2
+        or strides[0] != strides[1]
+        or strides[0] < 2
+        or not all(isinstance(e, int) for e in extents)
+    ):
         return False
-    axes = zip(extents, op.input(1).shape[1:3], strides, (1, 1), wanted, strict=True)
+    axes = zip(extents, op.input(1).shape[1:3], strides, (1, 1), result_extents, strict=True)
     cuts = [each.begin for each in (border(*axis, same) for axis in axes) if each is not None]
-    return len(cuts) == 2 and subpixel(op, strides[0], cuts, wanted)
+    return len(cuts) == 2 and subpixel(op, strides[0], cuts, result_extents)
 
 
 def subpixel(
     op: Operation,  # data is operand 2, the kernel `o h w i` operand 1, a bias operand 3
     stride: int,  # the same along both axes
     cuts: Sequence[int],  # what is cut off before the first row and column
-    wanted: Sequence[int],  # height and width of the result
+    result_extents: Sequence[int],  # height and width of the result
 ) -> bool:
     """Hand over a TRANSPOSE_CONV as Conv and DepthToSpace, if its windows overlap."""
     kernel, (n, *spatial, _) = op.input(1), dims(op.stored(2))
     extents = [e for e in spatial if isinstance(e, int)]
-    targets = [e for e in wanted if e % stride == 0 and e > 0]
+    targets = [e for e in result_extents if e % stride == 0 and e > 0]
     pays = kernel.shape[0] >= LEAST and max(kernel.shape[1:3]) > stride
     bias = op.input(3) if op.has(3) else None
     has_bias = bias is None or (bias.type == TensorType.INT32 and bias.data is not None)
@@ -75,7 +80,7 @@ def subpixel(
 
 
 def _kernel(op: Operation, places: Sequence[Sequence[Place]]) -> ir.Value:
-    """The real numbers of the kernel of all places, `(y x o) i h w`."""
+    """Return the real numbers of the kernel of all places, `(y x o) i h w`."""
     kernel, count = op.input(1), len(places)
     shape = ir.Shape((kernel.shape[0] * count, kernel.shape[3], *(place.window for place in places[0])))
     content = ir.LazyTensor(lambda: ir.Tensor(_spread(array(kernel), places)), ir.DataType.INT8, shape)
@@ -89,7 +94,7 @@ def _kernel(op: Operation, places: Sequence[Sequence[Place]]) -> ir.Value:
 
 
 def _bias(op: Operation, count: int) -> ir.Value | None:
-    """The real numbers of the bias of all places."""
+    """Return the real numbers of the bias of all places."""
     if not op.has(3):
         return None
     quantization = op.steps_of(op.input(3), (2, 1))
@@ -101,6 +106,6 @@ def _bias(op: Operation, count: int) -> ir.Value | None:
 
 
 def _spread(kernel: npt.NDArray[np.int8], places: Sequence[Sequence[Place]]) -> npt.NDArray[np.generic]:
-    """A kernel `o h w i` as one convolution for each place in a block."""
+    """Return a kernel `o h w i` as one convolution for each place in a block."""
     by_output = np.moveaxis(kernel, -1, 1)
     return np.concatenate([kernel_at(by_output, each) for each in places])

@@ -49,7 +49,7 @@ WEIGHTS = {"BATCH_MATMUL": (0, 1), **dict.fromkeys(_WEIGHTS.split(), (1,))}
 
 
 def unsigned(model: Model) -> Model:
-    """The model with int8 activations as uint8, wherever operators are known that do not notice."""
+    """Return the model with int8 activations as uint8, wherever operators are known that do not notice."""
     return model._replace(subgraphs=tuple(_Shifting(subgraph).run() for subgraph in model.subgraphs))
 
 
@@ -75,30 +75,30 @@ class _Shifting(SubgraphRewriting):
     def run(self) -> Subgraph:
         subgraph = self.subgraph
         changed = [(operator, self._changed(operator)) for operator in subgraph.operators]
-        if not any(found for operator, found in changed if operator.name in COMPUTING.split()):
+        if not any(changed_tensors for operator, changed_tensors in changed if operator.name in COMPUTING.split()):
             return subgraph
-        kept = {*subgraph.inputs, *subgraph.outputs}
-        for operator, found in changed:
+        fixed_tensors = {*subgraph.inputs, *subgraph.outputs}
+        for operator, changed_tensors in changed:
             if operator.name not in TOLERANT:
-                kept |= {*operator.inputs, *operator.outputs, *operator.intermediates} - {-1} - found
-        for index in sorted(set().union(*(found for _, found in changed))):
-            if index in kept:
+                fixed_tensors |= {*operator.inputs, *operator.outputs, *operator.intermediates} - {-1} - changed_tensors
+        for index in sorted(set().union(*(changed_tensors for _, changed_tensors in changed))):
+            if index in fixed_tensors:
                 self.twins[index] = self.add(moved_by_128(self.tensors[index]), "unsigned")
             else:
                 self.tensors[index] = moved_by_128(self.tensors[index])
         operators = [*self._twinned(subgraph.inputs)]
-        for operator, found in changed:
-            operators += self._written(operator, found)
+        for operator, changed_tensors in changed:
+            operators += self._written(operator, changed_tensors)
         return subgraph._replace(tensors=tuple(self.tensors), operators=tuple(operators))
 
     def _data(self, operator: Operator) -> set[int]:
-        """An operator's operands but its weights: constants, and what is handed in, as weights to a branch."""
-        weights, given = WEIGHTS.get(operator.name, ()), self.subgraph.inputs
+        """Return an operator's operands but its weights: constants, and what is handed in, as weights to a branch."""
+        weights, graph_inputs = WEIGHTS.get(operator.name, ()), self.subgraph.inputs
         slots = [(slot, i) for slot, i in enumerate(operator.inputs) if i >= 0]
-        return {i for s, i in slots if s not in weights or not (self.tensors[i].data is not None or i in given)}
+        return {i for s, i in slots if s not in weights or not (self.tensors[i].data is not None or i in graph_inputs)}
 
     def _changed(self, operator: Operator) -> set[int]:
-        """The tensors that an operator would have unsigned; none where some of its bytes cannot be.
+        """Return the tensors that an operator would have unsigned; none where some of its bytes cannot be.
 
         Nor where all of its operands are constants: a table, of which a few are picked, is not copied. Nor where it
         computes and yields something else than bytes: sums of products, for one, are those of the integers themselves.
@@ -122,14 +122,14 @@ class _Shifting(SubgraphRewriting):
         return Operator("QUANTIZE", 1, (source,), (target,), (), None, np.empty(0, np.uint8), place)
 
     def _twinned(self, indices: tuple[int, ...]) -> Iterator[Operator]:
-        """What makes the twins of these tensors."""
+        """Yield the operators that make the twins of these tensors."""
         yield from (self._quantize(i, self.twins[i]) for i in dict.fromkeys(indices) if i in self.twins)
 
-    def _written(self, operator: Operator, found: set[int]) -> Iterator[Operator]:
+    def _written(self, operator: Operator, changed_tensors: set[int]) -> Iterator[Operator]:
         """The operator, on twins where it would have them; and what makes the other of each pair of its results."""
 
         def own(index: int) -> int:
-            return self.twins[index] if index in found and index in self.twins else index
+            return self.twins[index] if index in changed_tensors and index in self.twins else index
 
         data = self._data(operator)
         inputs = tuple(own(i) if i in data else i for i in operator.inputs)
@@ -165,11 +165,11 @@ class _WeightsAsInt8(SubgraphRewriting):
     """One subgraph while its weights are changed."""
 
     def run(self) -> Subgraph:
-        made: dict[int, int] = {}
-        operators = tuple(self._rewritten(operator, made) for operator in self.subgraph.operators)
-        return self.subgraph._replace(tensors=tuple(self.tensors), operators=operators) if made else self.subgraph
+        int8_of: dict[int, int] = {}
+        operators = tuple(self._rewritten(operator, int8_of) for operator in self.subgraph.operators)
+        return self.subgraph._replace(tensors=tuple(self.tensors), operators=operators) if int8_of else self.subgraph
 
-    def _rewritten(self, operator: Operator, made: dict[int, int]) -> Operator:
+    def _rewritten(self, operator: Operator, int8_of: dict[int, int]) -> Operator:
         data = DATA_OF_WEIGHTS.get(operator.name)
         if data is None or len(operator.inputs) <= max(data, 1) or min(operator.inputs[data], operator.inputs[1]) < 0:
             return operator
@@ -180,9 +180,9 @@ class _WeightsAsInt8(SubgraphRewriting):
             return operator
         if quantization is None or quantization.per_channel:
             return operator
-        if index not in made:
-            made[index] = self.add(moved_by_128(self.tensors[index], TensorType.INT8), "lowered")
-        return operator._replace(inputs=(operator.inputs[0], made[index], *operator.inputs[2:]))
+        if index not in int8_of:
+            int8_of[index] = self.add(moved_by_128(self.tensors[index], TensorType.INT8), "lowered")
+        return operator._replace(inputs=(operator.inputs[0], int8_of[index], *operator.inputs[2:]))
 
 
 # Depthwise convolutions of int8 with channels in sixteens: the others get some more, which nothing comes of.
@@ -207,7 +207,7 @@ _ELEMENTS = {TensorType.INT8: np.int8, TensorType.INT32: np.int32, TensorType.FL
 
 
 def aligned(model: Model) -> Model:
-    """The model with channels of depthwise convolutions in sixteens, wherever nobody notices."""
+    """Return the model with channels of depthwise convolutions in sixteens, wherever nobody notices."""
     return model._replace(subgraphs=tuple(_Growing(subgraph).run() for subgraph in model.subgraphs))
 
 
@@ -216,7 +216,7 @@ PADDING_PASS = FilePass("pad_depthwise_channels", aligned, requires=frozenset((A
 
 
 def _channels(tensor: Tensor) -> int:
-    """The channels of an image that may grow; 0 of any other tensor."""
+    """Return the channels of an image that may grow; 0 of any other tensor."""
     quantization = tensor.quantization
     image = tensor.type == TensorType.INT8 and len(tensor.shape) == 4 and tensor.signature[3] == tensor.shape[3]
     plain = tensor.data is None and not tensor.is_variable and quantization is not None and not quantization.per_channel
@@ -224,7 +224,7 @@ def _channels(tensor: Tensor) -> int:
 
 
 def _is_plain(tensor: Tensor, *types: TensorType) -> bool:
-    """Whether a tensor is a dense constant of one of these types."""
+    """Tell whether a tensor is a dense constant of one of these types."""
     return tensor.data is not None and tensor.sparsity is None and tensor.type in types
 
 
@@ -254,13 +254,13 @@ class _Growing(SubgraphRewriting):
 
     def run(self) -> Subgraph:
         operators, fixed = self.subgraph.operators, {*self.subgraph.inputs, *self.subgraph.outputs}
-        wanted = set()
+        uneven_tensors = set()
         for operator in operators:
             fixed |= self._join(operator)
             if operator.name == "DEPTHWISE_CONV_2D":
                 channels = {i: _channels(self.tensors[i]) for i in operator.outputs if i >= 0}
-                wanted |= {i for i, count in channels.items() if count >= LEAST and count % TOGETHER}
-        groups = {self._root(i) for i in wanted} - {self._root(i) for i in fixed}
+                uneven_tensors |= {i for i, count in channels.items() if count >= LEAST and count % TOGETHER}
+        groups = {self._root(i) for i in uneven_tensors} - {self._root(i) for i in fixed}
         if not groups:
             return self.subgraph
         growing = {i for i in self.parents if self._root(i) in groups}
@@ -293,12 +293,12 @@ class _Growing(SubgraphRewriting):
         return set()
 
     def _constants(self, operator: Operator) -> tuple[Tensor | None, Tensor | None]:
-        """A convolution's weights and bias."""
-        found = [self.tensors[i] if i >= 0 else None for i in operator.inputs[1:3]]
-        return found[0] if found else None, found[1] if len(found) > 1 else None
+        """Return a convolution's weights and bias."""
+        constants = [self.tensors[i] if i >= 0 else None for i in operator.inputs[1:3]]
+        return constants[0] if constants else None, constants[1] if len(constants) > 1 else None
 
     def _has_weights(self, operator: Operator, axis: int) -> bool:
-        """Whether a convolution that is not grouped has weights around 0 that can grow, the results along an axis."""
+        """Tell whether a convolution without groups has weights around 0 that can grow, the results along an axis."""
         kernel, bias = self._constants(operator)
         if kernel is None or kernel.quantization is None or operator.inputs[0] < 0:
             return False
@@ -316,7 +316,7 @@ class _Growing(SubgraphRewriting):
         )
 
     def _keeps(self, operator: Operator, images: set[int]) -> bool:
-        """Whether an operator keeps apart the channels of all of its operands, which are as many."""
+        """Tell whether an operator keeps its operands' channels separate, and all have the same number of them."""
         counts = {_channels(self.tensors[i]) for i in images}
         if len(counts) != 1 or operator.outputs[0] not in images:
             return False
@@ -337,7 +337,7 @@ class _Growing(SubgraphRewriting):
         )
 
     def _rewritten(self, operator: Operator, growing: set[int]) -> Operator:
-        """The operator with constants that fit its tensors."""
+        """Return the operator with constants that fit its tensors."""
         grew = growing.intersection((*operator.inputs, *operator.outputs))
         if not grew:
             return operator
@@ -347,7 +347,7 @@ class _Growing(SubgraphRewriting):
         return operator._replace(inputs=tuple(inputs))
 
     def _changes(self, operator: Operator, growing: set[int]) -> Iterator[tuple[int, int, int]]:
-        """Which constants grow: operand, axis, extent."""
+        """Yield operand, axis and new extent of each constant that grows."""
         _, bias = self._constants(operator)
         result = self.tensors[operator.outputs[0]].shape[-1]
         if operator.name == "CONV_2D":

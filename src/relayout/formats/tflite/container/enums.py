@@ -52,7 +52,7 @@ class ActivationFunctionType(IntEnum):
 
 
 class MirrorPadMode(IntEnum):
-    """Whether a mirrored border repeats the edge (SYMMETRIC) or not (REFLECT)."""
+    """The mode of a mirrored border, which repeats the edge (SYMMETRIC) or does not (REFLECT)."""
 
     REFLECT = 0
     SYMMETRIC = 1
@@ -73,7 +73,7 @@ class DimensionType(IntEnum):
 
 
 class LSTMKernelType(IntEnum):
-    """Which of two calling conventions LSTM follows."""
+    """The calling convention that an LSTM follows, one of two."""
 
     FULL = 0
     BASIC = 1

@@ -28,7 +28,7 @@ def parse(
     data: bytes,  # the whole buffer; the root is at its end
     place: str = "",  # where it stands in the file, for the error
 ) -> FlexValue:
-    """The value that a FlexBuffer holds.
+    """Return the value that a FlexBuffer holds.
 
     Raises:
         ReadError: the bytes are no FlexBuffer.
@@ -129,15 +129,17 @@ class _Reader:
         if keys_width not in _INTS or self.size(keys_at, keys_width) != size:
             raise self.damaged("has a map whose keys and values differ in number")
         types = self.raw(target + size * width, size)
-        found: dict[str, FlexValue] = {}
+        entries: dict[str, FlexValue] = {}
         for i in range(size):
             place = keys_at + i * keys_width
-            found[self.key(self.follow(place, keys_width))] = self.value(target + i * width, width, types[i], depth + 1)
-        return found
+            entries[self.key(self.follow(place, keys_width))] = self.value(
+                target + i * width, width, types[i], depth + 1
+            )
+        return entries
 
 
 def _text(content: bytes) -> str | bytes:
-    """A text; what is none, such as a message that a writer put into one, stays as bytes."""
+    """Return a text; what is none, such as a message that a writer put into one, stays as bytes."""
     try:
         return content.decode()
     except UnicodeDecodeError:

@@ -47,7 +47,7 @@ _Indices = npt.NDArray[np.int64]
 
 
 def dense(tensor: Tensor) -> npt.NDArray[Any]:
-    """The elements of a sparse constant with the zeros written out."""
+    """Return the elements of a sparse constant with the zeros written out."""
     if tensor.data is None or tensor.sparsity is None or tensor.type not in _DTYPES:
         raise ReadError(f"a sparse {tensor.type.name} cannot be expanded", where=tensor.place)
     width = np.dtype(_DTYPES[tensor.type]).itemsize
@@ -133,7 +133,7 @@ def load(source: Path | bytes | memoryview | FileWindow) -> Model:
 
 
 def open_source(source: Path | bytes | memoryview | FileWindow) -> Source:
-    """The bytes of a file: in memory up to `MOST_READ`, above it what is looked at.
+    """Return the bytes of a file: in memory up to `MOST_READ`, above it what is looked at.
 
     Raises:
         ReadError: it cannot be opened, is empty, or is written to while it is read.
@@ -351,6 +351,10 @@ def _check_blocks(tensor: Tensor, tensors: Sequence[Tensor]) -> None:
     scales, last = tensors[blocks.scales], tensor.shape[-1] if tensor.shape else 0
     if blocks.size < 1 or last % blocks.size:
         raise ReadError(f"blocks of {blocks.size} do not make up {last} elements", where=f"{place}.block_size")
-    wanted = (*tensor.shape[:-1], last // blocks.size)
-    if scales.shape != wanted or scales.data is None or scales.type not in (TensorType.FLOAT16, TensorType.FLOAT32):
-        raise ReadError(f"the scales are no constant floats of shape {list(wanted)}", where=f"{place}.scales")
+    scales_shape = (*tensor.shape[:-1], last // blocks.size)
+    if (
+        scales.shape != scales_shape
+        or scales.data is None
+        or scales.type not in (TensorType.FLOAT16, TensorType.FLOAT32)
+    ):
+        raise ReadError(f"the scales are no constant floats of shape {list(scales_shape)}", where=f"{place}.scales")

@@ -114,42 +114,42 @@ def metadata(
     data: Source,  # the file's bytes
 ) -> Metadata:
     """Read everything that a file says of itself."""
-    found = Metadata(description=model.description)
+    file_metadata = Metadata(description=model.description)
     if model.description:
-        found.properties["tflite.description"] = model.description
+        file_metadata.properties["tflite.description"] = model.description
     for name, buffer in model.metadata:
         if buffer is None:
-            found.notes.append(f"metadata {name[:80]!r} is left out: there is no such buffer")
+            file_metadata.notes.append(f"metadata {name[:80]!r} is left out: there is no such buffer")
         elif name == OWN:
             continue  # it speaks of the file that this one was made of, and not of what is made of this one
         elif name == METADATA:
-            _tolerant(found, name, partial(_described, found, model, index, buffer, data))
+            _tolerant(file_metadata, name, partial(_described, file_metadata, model, index, buffer, data))
         else:
-            _tolerant(found, name, partial(_opaque, found, name, buffer))
-    _tolerant(found, "files behind the model", partial(_files, found, data))
-    return found
+            _tolerant(file_metadata, name, partial(_opaque, file_metadata, name, buffer))
+    _tolerant(file_metadata, "files behind the model", partial(_files, file_metadata, data))
+    return file_metadata
 
 
-def _tolerant(found: Metadata, name: str, reading: Callable[[], None]) -> None:
+def _tolerant(file_metadata: Metadata, name: str, reading: Callable[[], None]) -> None:
     try:
         reading()
     except ReadError as error:
-        found.notes.append(f"metadata left out ({name[:80]}): {error}")
+        file_metadata.notes.append(f"metadata left out ({name[:80]}): {error}")
 
 
-def _described(found: Metadata, model: Model, index: int, buffer: Raw, data: Source) -> None:
+def _described(file_metadata: Metadata, model: Model, index: int, buffer: Raw, data: Source) -> None:
     content = np.asarray(buffer)
     root = read_root(content.data, SCHEMA, "ModelMetadata", IDENTIFIER, _place(buffer, data))
     if index == 0 and len(root.subgraph_metadata) <= 1 and content.size <= MOST_OPAQUE:
-        found.properties[WHOLE] = base64.b64encode(content.tobytes()).decode()
+        file_metadata.properties[WHOLE] = base64.b64encode(content.tobytes()).decode()
     for name in ("name", "version", "author", "license"):
         if text := getattr(root, name):
-            found.properties[f"tflite.{name}"] = text
+            file_metadata.properties[f"tflite.{name}"] = text
     if root.description:
-        found.description = root.description
-        found.properties["tflite.description"] = root.description
+        file_metadata.description = root.description
+        file_metadata.properties["tflite.description"] = root.description
     if root.associated_files:
-        found.properties["tflite.files"] = _json(_plain(root)["associated_files"])
+        file_metadata.properties["tflite.files"] = _json(_plain(root)["associated_files"])
     if index >= len(root.subgraph_metadata):
         return
     graph, subgraph = root.subgraph_metadata[index], model.subgraphs[index]
@@ -159,16 +159,18 @@ def _described(found: Metadata, model: Model, index: int, buffer: Raw, data: Sou
     ):
         if len(tables) != len(ends):
             if tables:
-                found.notes.append(f"metadata left out: it describes {len(tables)} {side}, the model has {len(ends)}")
+                file_metadata.notes.append(
+                    f"metadata left out: it describes {len(tables)} {side}, the model has {len(ends)}"
+                )
             continue
         listed = [
             {"tensor": model.subgraphs[index].tensors[i].name} | _plain(t) for i, t in zip(ends, tables, strict=True)
         ]
-        found.properties[f"tflite.{side}"] = _json(listed)
-        found.texts |= {i: t.description for i, t in zip(ends, tables, strict=True) if t.description}
+        file_metadata.properties[f"tflite.{side}"] = _json(listed)
+        file_metadata.texts |= {i: t.description for i, t in zip(ends, tables, strict=True) if t.description}
     rest = {k: v for k, v in _plain(graph).items() if k not in ("input_tensor_metadata", "output_tensor_metadata")}
     if rest:
-        found.properties["tflite.graph"] = _json(rest)
+        file_metadata.properties["tflite.graph"] = _json(rest)
 
 
 def _place(buffer: Raw, data: Source) -> int:
@@ -180,20 +182,20 @@ def _place(buffer: Raw, data: Source) -> int:
     return begin
 
 
-def _opaque(found: Metadata, name: str, buffer: Raw) -> None:
+def _opaque(file_metadata: Metadata, name: str, buffer: Raw) -> None:
     if buffer.size > MOST_OPAQUE:
         raise ReadError(f"{buffer.size} bytes that nothing here knows the meaning of")
     content = np.asarray(buffer).tobytes()
     text = content.rstrip(b"\0")  # texts are filled up with zeros
-    _put(found, f"{BUFFERS}{name}", content if b"\0" in text else text)
+    _put(file_metadata, f"{BUFFERS}{name}", content if b"\0" in text else text)
 
 
-def _files(found: Metadata, data: Source) -> None:
+def _files(file_metadata: Metadata, data: Source) -> None:
     for name, content in files(data).items():
-        _put(found, f"{FILES}{name}", content)
+        _put(file_metadata, f"{FILES}{name}", content)
 
 
-def _put(found: Metadata, key: str, content: bytes) -> None:
+def _put(file_metadata: Metadata, key: str, content: bytes) -> None:
     """Text as it is; anything else as base64, under a key that says so."""
     try:
         text = content.decode("utf-8")
@@ -201,7 +203,7 @@ def _put(found: Metadata, key: str, content: bytes) -> None:
         text = "\0"
     if "\0" in text:
         key, text = f"{key}{BASE64}", base64.b64encode(content).decode()
-    found.properties[key] = text
+    file_metadata.properties[key] = text
 
 
 def _json(value: Any) -> str:
@@ -209,13 +211,13 @@ def _json(value: Any) -> str:
 
 
 def _plain(table: Table) -> dict[str, Any]:
-    """A table as JSON types, without what is absent; a union as its member's name and fields."""
-    found: dict[str, Any] = {}
+    """Return a table as JSON types, without what is absent; a union as its member's name and fields."""
+    fields: dict[str, Any] = {}
     for row in SCHEMA.tables.get(table.kind, ()):
         value = _value(row, table.fields[row.name])
         if value not in ("", None, [], {}) and not row.name.endswith("_type"):
-            found[row.name] = value
-    return found
+            fields[row.name] = value
+    return fields
 
 
 def _value(row: FieldRow, value: Any) -> Any:

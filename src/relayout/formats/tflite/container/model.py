@@ -167,7 +167,7 @@ def packed_texts(encoded: Sequence[bytes]) -> npt.NDArray[np.uint8]:
 
 
 def texts(tensor: Tensor) -> list[str]:
-    """The elements of a constant of strings, which ONNX wants as UTF-8.
+    """Return the elements of a constant of strings, which ONNX wants as UTF-8.
 
     Raises:
         ReadError: the offsets do not fit the bytes, or their number not the shape.

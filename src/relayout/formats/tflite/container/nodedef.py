@@ -30,12 +30,12 @@ class NodeDef:
 
     def __init__(self, options: bytes, place: str) -> None:
         self.place = place
-        found = parse(options, place)
-        if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], str | bytes)):
+        parts = parse(options, place)
+        if not (isinstance(parts, list) and len(parts) == 2 and isinstance(parts[1], str | bytes)):
             raise ReadError(
                 "the options are none of an operator of TensorFlow", where=place, hint="the file is damaged"
             )
-        content = found[1] if isinstance(found[1], bytes) else found[1].encode()
+        content = parts[1] if isinstance(parts[1], bytes) else parts[1].encode()
         self.attributes: dict[bytes, dict[int, int | bytes]] = {}
         for entry in _messages(content, _ATTRIBUTES, place):
             names, values = (list(_messages(entry, field, place)) for field in (_NAME, _VALUE))
@@ -43,39 +43,39 @@ class NodeDef:
                 self.attributes[names[-1]] = dict(_fields(values[-1], place))
 
     def number(self, name: str) -> int:
-        """A whole number, or a truth value; 0 where there is none."""
+        """Return a whole number, or a truth value; 0 where there is none."""
         value = self.attributes.get(name.encode(), {})
-        found = value.get(_NUMBER, value.get(_FLAG, 0))
-        return _signed(found) if isinstance(found, int) else 0
+        number = value.get(_NUMBER, value.get(_FLAG, 0))
+        return _signed(number) if isinstance(number, int) else 0
 
     def numbers(self, name: str) -> list[int]:
-        """A list of whole numbers; an empty one where there is none."""
+        """Return a list of whole numbers; an empty one where there is none."""
         listed = self.attributes.get(name.encode(), {}).get(_LIST, b"")
-        found: list[int] = []
+        numbers: list[int] = []
         for number, value in _fields(listed, self.place) if isinstance(listed, bytes) else ():
             if number == _NUMBER:
-                found += [_signed(value)] if isinstance(value, int) else _packed(value, self.place)
-        return found
+                numbers += [_signed(value)] if isinstance(value, int) else _packed(value, self.place)
+        return numbers
 
     def real(self, name: str) -> float:
-        """A real number; 0 where there is none."""
-        found = self.attributes.get(name.encode(), {}).get(_REAL)
-        return float(struct.unpack("<f", found)[0]) if isinstance(found, bytes) and len(found) == 4 else 0.0
+        """Return a real number; 0 where there is none."""
+        content = self.attributes.get(name.encode(), {}).get(_REAL)
+        return float(struct.unpack("<f", content)[0]) if isinstance(content, bytes) and len(content) == 4 else 0.0
 
     def text(self, name: str) -> str:
-        """A text; none is an error."""
-        found = self.attributes.get(name.encode(), {}).get(_TEXT)
-        if not isinstance(found, bytes):
+        """Return a text; none is an error."""
+        content = self.attributes.get(name.encode(), {}).get(_TEXT)
+        if not isinstance(content, bytes):
             raise ReadError(f"there is no {name}", where=self.place, hint="the file is damaged")
-        return found.decode("utf-8", "replace")
+        return content.decode("utf-8", "replace")
 
 
-def _messages(data: bytes, wanted: int, place: str) -> Iterator[bytes]:
-    return (value for number, value in _fields(data, place) if number == wanted and isinstance(value, bytes))
+def _messages(data: bytes, field_number: int, place: str) -> Iterator[bytes]:
+    return (value for number, value in _fields(data, place) if number == field_number and isinstance(value, bytes))
 
 
 def _fields(data: bytes, place: str) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: number, and content."""
+    """Yield the fields of a message: number, and content."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at, place)
@@ -101,20 +101,20 @@ def _packed(data: bytes, place: str) -> Iterator[int]:
 
 
 def _signed(value: int) -> int:
-    """A number of 64 bits whose highest one is the sign."""
+    """Return a number of 64 bits whose highest one is the sign."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
 
 def _varint(data: bytes, at: int, place: str) -> tuple[int, int]:
-    """A number of up to 64 bits, seven in a byte, the lowest first; and where the next one begins."""
-    found = 0
+    """Return a number of up to 64 bits, seven in a byte, the lowest first; and where the next one begins."""
+    number = 0
     for i in range(10):
         if at + i >= len(data):
             break
-        found |= (data[at + i] & 127) << (7 * i)
+        number |= (data[at + i] & 127) << (7 * i)
         if data[at + i] < 128:
-            return found, at + i + 1
+            return number, at + i + 1
     raise _damaged(place)
 
 

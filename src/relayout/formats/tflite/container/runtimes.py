@@ -217,7 +217,7 @@ def first_runtime(operator: str, version: int) -> str:
 
 
 def parsed(runtime: str) -> tuple[int, ...]:
-    """A runtime as numbers, which have the runtimes' order."""
+    """Return a runtime as numbers, which have the runtimes' order."""
     return tuple(map(int, runtime.split("."))) if runtime else ()
 
 

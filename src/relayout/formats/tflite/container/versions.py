@@ -174,7 +174,7 @@ class _Use(NamedTuple):
         return len(tensor.shape) if tensor else 0
 
     def option(self, name: str) -> Any:
-        """An option's value; None if the operator states no options, or has no such one."""
+        """Return an option's value; None if the operator states no options, or has no such one."""
         return self.operator.options.fields.get(name) if self.operator.options else None
 
     def is_quantized(self, i: int) -> bool:
@@ -325,7 +325,7 @@ _BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (  # the version that a p
 
 
 def _type_rows() -> Iterator[tuple[str, int, _Property]]:
-    """The rows of `_BY_TYPE` one type at a time."""
+    """Yield the rows of `_BY_TYPE` one type at a time."""
     named = [(f"{kind.name}_", kind) for kind in TensorType]
     for side, place, types, operators in re.findall(r"^(in|out)(\d) (.*)\n((?:    .*\n)+)", _BY_TYPE, re.MULTILINE):
         for word in types.split():

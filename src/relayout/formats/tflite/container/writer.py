@@ -180,7 +180,7 @@ class _Plan:
         }
 
     def flatbuffer(self, behind: int = 0) -> Flatbuffer:
-        """The flatbuffer with the buffers inside, or behind a flatbuffer of so many bytes."""
+        """Return the flatbuffer with the buffers inside, or behind a flatbuffer of so many bytes."""
         if behind:
             buffers = [_buffer_behind(start, content.nbytes) for start, content in self.places(behind)]
         else:
@@ -196,7 +196,7 @@ class _Plan:
             length = start + content.nbytes
 
     def buffer(self, content: Bytes | None) -> int:
-        """The buffer of some bytes; 0 if there are none."""
+        """Return the buffer of some bytes; 0 if there are none."""
         if content is None:
             return 0
         if id(content) not in self._buffers:
@@ -256,7 +256,7 @@ def _buffer_behind(start: int, size: int) -> Table:
 
 
 def _code(name: str, version: int) -> Table:
-    """An operator's number, name and version. `builtin 300` is one that the schema does not name."""
+    """Return an operator's number, name and version. `builtin 300` is one that the schema does not name."""
     kind, _, rest = name.partition(" ")
     if kind == "builtin" and rest.isdecimal():
         number = int(rest)
@@ -333,7 +333,7 @@ def difference(one: Any, two: Any, *, bytewise: bool = False) -> str:
 
 
 def _difference(one: Any, two: Any, bytewise: bool) -> str:
-    """The rest of the path, a colon, and both values."""
+    """Return the rest of the path, a colon, and both values."""
     if one is two or (type(one) in _WHOLE and one == two):
         return ""
     if type(one) is type(two) is tuple and one and type(one[0]) is int and one == two:  # extents, places of tensors
@@ -349,8 +349,8 @@ def _difference(one: Any, two: Any, bytewise: bool) -> str:
     if len(parts) != len(others):
         return f": {len(parts)} and {len(others)}"
     for (name, first), second in zip(parts.items(), others.values(), strict=True):
-        if first is not second and (found := _difference(first, second, bytewise)):
-            return f".{name}{found}"
+        if first is not second and (difference := _difference(first, second, bytewise)):
+            return f".{name}{difference}"
     return ""
 
 

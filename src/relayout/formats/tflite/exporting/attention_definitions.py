@@ -145,11 +145,11 @@ def _multi_head_attention(body: AttentionBody) -> None:
         raise Unwritable("queries, keys and values in one tensor")
     count, parts, widths, begin = body.head_count(), [], [], 0
     for slot in range(3):
-        tensor, apart = f"x{slot}", len(body.dims(slot)) == 4
-        size = body.extent(slot, -1) // (1 if apart else count)
-        if body.has(3) and not apart:  # kernels add none to keys and values whose heads are apart
+        tensor, has_head_axis = f"x{slot}", len(body.dims(slot)) == 4
+        size = body.extent(slot, -1) // (1 if has_head_axis else count)
+        if body.has(3) and not has_head_axis:  # kernels add none to keys and values whose heads are apart
             tensor = body.add("Add", tensor, body.part("x3", 0, begin, size * count))
-        parts.append(tensor if apart else body.heads(tensor, count, size))
+        parts.append(tensor if has_head_axis else body.heads(tensor, count, size))
         widths.append(size)
         begin += size * count
     query, others = parts[0], parts[1:]
@@ -200,8 +200,8 @@ def _rotary_embedding(body: AttentionBody) -> None:
     row = (0, 1, -1, half) if rank == 4 else (0, -1, 1, half)
     angles = [body.reshape(body.add("Gather", f"x{slot}", places), *row) for slot in (2, 3)]
     heads = "x0" if rank == 4 else body.reshape("x0", 0, 0, last // size, size)
-    found = body.rotated(heads, size, angles, half, "interleaved")
-    body.give(found if rank == 4 else body.reshape(found, 0, 0, last))
+    rotated_heads = body.rotated(heads, size, angles, half, "interleaved")
+    body.give(rotated_heads if rank == 4 else body.reshape(rotated_heads, 0, 0, last))
 
 
 # Attention in which several heads of queries share one of keys and values, with the keys and values of earlier runs.
@@ -304,8 +304,8 @@ class _GroupedAttention:
         """Cosines and sines of this run's places, `batch length 1 half`, and how many pairs are turned."""
         body, half = self.body, self.body.extent(COSINES, 1)
         places = f"x{POSITIONS}" if body.has(POSITIONS) else self.positions
-        found = [body.add("Gather", f"x{slot}", places) for slot in (COSINES, SINES)]
-        return [body.reshape(each, 0, 0, 1, half) for each in found], half
+        angles = [body.add("Gather", f"x{slot}", places) for slot in (COSINES, SINES)]
+        return [body.reshape(each, 0, 0, 1, half) for each in angles], half
 
     @cached_property
     def begin(self) -> str:
@@ -344,7 +344,7 @@ class _GroupedAttention:
 
     @cached_property
     def _chosen(self) -> str:
-        """Which of the joined keys lies at each place, `batch groups places 1`."""
+        """Return which of the joined keys lies at each place, `batch groups places 1`."""
         body = self.body
         ours = body.add("Sub", self.places, self.past)
         is_here = body.add("Less", ours, self.count)
@@ -369,8 +369,8 @@ class _GroupedAttention:
         weights = body.add("Softmax", scores, axis=3)
         if body.integer("local_window_size", -1) >= 0:  # a window behind the end of a row shows no key at all
             weights = body.add("Where", shown, weights, body.real_const(0.0))
-        found = body.add("MatMul", body.reshape(weights, 0, self.groups, -1, 0), value)
-        return body.reshape(found, 0, self.heads, -1, self.size)
+        sums = body.add("MatMul", body.reshape(weights, 0, self.groups, -1, 0), value)
+        return body.reshape(sums, 0, self.heads, -1, self.size)
 
     def _shown(self) -> str:
         """Add which keys a query sees, `batch 1 length places`: none that is later or behind the end of its row."""

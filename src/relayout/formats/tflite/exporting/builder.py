@@ -53,9 +53,9 @@ FOLDED: Mapping[str, Callable[..., Any]] = {  # operators that are computed here
 
 def _has_few(arrays: Sequence[NDArray[Any] | None]) -> bool:
     """Tell whether constants that stretch to each other give no more elements than the file may hold."""
-    held = [array for array in arrays if array is not None]
-    shape = np.broadcast_shapes(*(array.shape for array in held))
-    return prod(shape) <= max(MOST_STRETCHED, *(array.size for array in held))
+    known_arrays = [array for array in arrays if array is not None]
+    shape = np.broadcast_shapes(*(array.shape for array in known_arrays))
+    return prod(shape) <= max(MOST_STRETCHED, *(array.size for array in known_arrays))
 
 
 def require_few(count: int) -> None:
@@ -191,8 +191,8 @@ class BuiltinBuilder:
     def reduce(self, name: str, tensor: DraftTensor, axes: Sequence[int], *, keep: bool = False) -> DraftTensor:
         """Reduce axes: `SUM`, `MEAN`, `REDUCE_MAX` and so on."""
         axes = [axis % len(tensor.dims) for axis in axes]
-        kept: Dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(tensor.dims))
-        dims = kept if keep else tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in axes)
+        kept_dims: Dims = tuple(1 if axis in axes else dim for axis, dim in enumerate(tensor.dims))
+        dims = kept_dims if keep else tuple(dim for axis, dim in enumerate(tensor.dims) if axis not in axes)
         return self.emit(name, [tensor, self.ints(axes, "axes")], dims, keep_dims=keep)
 
     def concat(self, tensors: Sequence[DraftTensor], axis: int) -> DraftTensor:

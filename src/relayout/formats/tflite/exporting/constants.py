@@ -72,8 +72,8 @@ def constant_tensor(draft: Draft, value: ir.Value) -> DraftTensor:
     size = nbytes(tensor.dtype, tuple(tensor.shape.numpy()))
     data: Any = TensorContent(tensor) if size else np.zeros(0, np.uint8)
     name = draft.unique(value.name or "constant")
-    made = DraftTensor(name, kind, tuple(tensor.shape.numpy()), data, array)
-    return in_single(draft, made) if kind == TensorType.FLOAT16 else made
+    draft_tensor = DraftTensor(name, kind, tuple(tensor.shape.numpy()), data, array)
+    return in_single(draft, draft_tensor) if kind == TensorType.FLOAT16 else draft_tensor
 
 
 def in_single(draft: Draft, half: DraftTensor) -> DraftTensor:

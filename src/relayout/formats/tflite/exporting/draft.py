@@ -152,10 +152,10 @@ class Draft:
         if quantization is None and key in self._constants:
             return self._constants[key]
         data = np.frombuffer(raw, np.uint8) if raw else None
-        made = DraftTensor(self._between(name), kind, array.shape, data, array, quantization)
+        tensor = DraftTensor(self._between(name), kind, array.shape, data, array, quantization)
         if quantization is None:
-            self._constants[key] = made
-        return made
+            self._constants[key] = tensor
+        return tensor
 
     def add(
         self,
@@ -168,9 +168,9 @@ class Draft:
         """Add an operator. Options that are not named have the schema's defaults."""
         # Files hold options in single precision, and are read back.
         rounded = {key: float(np.float32(each)) if isinstance(each, float) else each for key, each in fields.items()}
-        made = DraftOperator(name, list(inputs), list(outputs), rounded, custom_options)
-        self.operators.append(made)
-        return made
+        operator = DraftOperator(name, list(inputs), list(outputs), rounded, custom_options)
+        self.operators.append(operator)
+        return operator
 
     def producers(self) -> dict[DraftTensor, DraftOperator]:
         """Return the operator that gives each tensor."""

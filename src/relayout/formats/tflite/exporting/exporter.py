@@ -138,8 +138,8 @@ def export(
         for values, indices in ((model.graph.inputs, subgraph.inputs), (model.graph.outputs, subgraph.outputs))
     )
     ports = Signature(signature, 0, inputs, outputs)
-    kept = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in file.changed}
-    said = {} if describe is None else describe(graph.values_of(kept))
+    unchanged_names = {tensor.name for tensor in subgraph.tensors} - {tensor.name for tensor in file.changed}
+    said = {} if describe is None else describe(graph.values_of(unchanged_names))
     notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())
     written = finished(Model(PRODUCER, subgraphs, (ports,), notes))
     if missing := {**newer_operators(written, runtime), **lacking(written, builtins)}:

@@ -60,39 +60,45 @@ class FileOrder:
         tensor = ir.Tensor(array, name=self.values.unique(name))
         return self._constant(tensor)
 
-    def as_in_file(self, value: ir.Value, held: Holds) -> ir.Value | None:
+    def as_in_file(self, value: ir.Value, source_value: Holds) -> ir.Value | None:
         """Return what a value holds in the order of the file; None where several of its extents are not known."""
         # The name has the ending once, also if the file that was read has it.
-        constant, name = value.const_value, f"{IN_FILE.sub('', held.name)}/as_in_file"
+        constant, name = value.const_value, f"{IN_FILE.sub('', source_value.name)}/as_in_file"
         if constant is None or value.is_graph_input():
-            way = (perms.permute(held.perm, held.factors), perms.inverse(held.perm), held.shape)
+            way = (
+                perms.permute(source_value.perm, source_value.factors),
+                perms.inverse(source_value.perm),
+                source_value.shape,
+            )
             return self._moved(value, *way, name)
-        if value.shape is not None and held == Holds.as_is(held.name, value.shape):
+        if value.shape is not None and source_value == Holds.as_is(source_value.name, value.shape):
             return value
         tensor = ir.LazyTensor(
-            lambda: ir.Tensor(np.ascontiguousarray(restore(constant.numpy(), held))),
+            lambda: ir.Tensor(np.ascontiguousarray(restore(constant.numpy(), source_value))),
             dtype=constant.dtype,
-            shape=ir.Shape(held.shape),
+            shape=ir.Shape(source_value.shape),
             name=self.values.unique(name),
         )
         return self._constant(tensor)
 
-    def as_stored(self, made: ir.Value, value: ir.Value, held: Holds) -> ir.Value | None:
+    def as_stored(self, file_value: ir.Value, value: ir.Value, source_value: Holds) -> ir.Value | None:
         """Return what a value is, from a new one that holds the same in the order of the file.
 
         None where the extents are not known. The new one gets its type and its extents.
         """
-        dims = _dims_of_source(value, held)
+        dims = _dims_of_source(value, source_value)
         if dims is None or value.shape is None:
             return None
-        made.shape, made.type = ir.Shape(dims), value.type
+        file_value.shape, file_value.type = ir.Shape(dims), value.type
         stored = [dim if isinstance(dim, int) else -1 for dim in value.shape]
-        return self._moved(made, held.factors, held.perm, stored, f"{IN_FILE.sub('', held.name)}/stored")
+        return self._moved(
+            file_value, source_value.factors, source_value.perm, stored, f"{IN_FILE.sub('', source_value.name)}/stored"
+        )
 
     def _constant(self, tensor: ir.TensorProtocol) -> ir.Value:
-        made = ir.val(tensor.name, const_value=tensor)
-        self.constants.append(made)
-        return made
+        value = ir.val(tensor.name, const_value=tensor)
+        self.constants.append(value)
+        return value
 
     def _moved(
         self, value: ir.Value, before: Sequence[int], perm: Sequence[int], after: Sequence[int], name: str
@@ -117,22 +123,22 @@ class FileOrder:
         return self._add(ir.Node("", "Reshape", [value, target]), _filled(shape, unknown), value, name)
 
     def _add(self, node: ir.Node, dims: Sequence[int | ir.SymbolicDim], like: ir.Value, name: str) -> ir.Value:
-        made = node.outputs[0]
-        made.name, made.shape, made.type = self.values.unique(name), ir.Shape(dims), like.type
+        value = node.outputs[0]
+        value.name, value.shape, value.type = self.values.unique(name), ir.Shape(dims), like.type
         self.nodes.append(node)
-        return made
+        return value
 
 
 def _filled(shape: Sequence[int], unknown: Sequence[int | ir.SymbolicDim]) -> list[int | ir.SymbolicDim]:
     return [unknown[0] if dim == -1 and unknown else dim for dim in shape]
 
 
-def _dims_of_source(value: ir.Value, held: Holds) -> list[int | ir.SymbolicDim] | None:
+def _dims_of_source(value: ir.Value, source_value: Holds) -> list[int | ir.SymbolicDim] | None:
     """Return the extents of what a value holds, in the source's order; None where they are not known by name."""
     if value.shape is None:
         return None
     unknown = [dim for dim in value.shape if not isinstance(dim, int)]
     if len(unknown) < 2:
-        return _filled(held.shape, unknown)
-    plain = len(held.shape) == len(held.factors) == len(value.shape)
-    return list(perms.permute(perms.inverse(held.perm), list(value.shape))) if plain else None
+        return _filled(source_value.shape, unknown)
+    plain = len(source_value.shape) == len(source_value.factors) == len(value.shape)
+    return list(perms.permute(perms.inverse(source_value.perm), list(value.shape))) if plain else None

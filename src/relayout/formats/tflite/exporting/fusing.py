@@ -221,19 +221,19 @@ class _Fusion:
             passed: gets the operands of the moves.
         """
         ahead: list[DraftTensor | None] = [tensor]
-        found: list[DraftOperator] = []
+        operators: list[DraftOperator] = []
         while ahead:
             source = ahead.pop()
             producer = None if source is None or self.readers.get(source) != 1 else self.producers.get(source)
             if producer is None:
                 return []
             if producer.name not in MOVES:
-                found.append(producer)
+                operators.append(producer)
                 continue
             operands = producer.inputs if producer.name in JOINS else producer.inputs[:1]
             passed += (each for each in operands if each is not None)
             ahead += operands
-        return found
+        return operators
 
     def _remove(self, operator: DraftOperator, tensor: DraftTensor, result: DraftTensor) -> None:
         """Let the operator before give what another one gave."""

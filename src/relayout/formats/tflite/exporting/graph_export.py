@@ -106,8 +106,8 @@ def write_custom(op: NodeExport) -> None:
     if raw is not None and raw.type == ir.AttributeType.TENSOR:
         options = raw.as_tensor().tobytes()
     else:
-        found = {name: _option(attribute) for name, attribute in op.node.attributes.items()}
-        options = to_flexbuffer(found) if found else b""
+        attributes = {name: _option(attribute) for name, attribute in op.node.attributes.items()}
+        options = to_flexbuffer(attributes) if attributes else b""
     op.draft.add(f"CUSTOM {op.op_type}", inputs, outputs, options)
 
 
@@ -181,14 +181,14 @@ class GraphExport:
 
     def _name_values(self) -> None:
         """Give tensors the names of the values that they hold: names of their own would be longer after each import."""
-        taken = {tensor.name for tensor in self.draft.tensors()}
+        tensor_names = {tensor.name for tensor in self.draft.tensors()}
         values = {value.name for value in self.tensors}
         for value, tensor in self.tensors.items():
-            if not value.name or value.name in taken or tensor.name in values or tensor.data is not None:
+            if not value.name or value.name in tensor_names or tensor.name in values or tensor.data is not None:
                 continue
             if tensor not in self.draft.inputs and tensor.type == kernel_type(value):
                 tensor.name = value.name
-                taken.add(self.draft.taken(value.name))
+                tensor_names.add(self.draft.taken(value.name))
 
     def write(self) -> None:
         """Translate every node; what cannot be written is collected in `refusals`."""
@@ -222,8 +222,8 @@ class GraphExport:
 
     def give_all(self, values: Sequence[ir.Value], op: NodeExport) -> None:
         """Let a body give values, of the types that a node's outputs have."""
-        found = [self.tensor_of(value) for value in values if not self.refusals.reasons and value not in self.unknown]
-        self.draft.outputs = self.distinct(found)
+        tensors = [self.tensor_of(value) for value in values if not self.refusals.reasons and value not in self.unknown]
+        self.draft.outputs = self.distinct(tensors)
 
     def distinct(self, tensors: Sequence[DraftTensor], *, is_round: bool = False) -> list[DraftTensor]:
         """Return a body's outputs: none of them is a constant, or a tensor that LiteRT loses.
@@ -236,17 +236,17 @@ class GraphExport:
             is_round: whether they are the inputs of the next round.
         """
         self._name_values()
-        inputs, found = self.draft.inputs, list[DraftTensor]()
+        inputs, outputs = self.draft.inputs, list[DraftTensor]()
         is_static = all(tensor.is_static for tensor in (*inputs, *tensors))
         for place, tensor in enumerate(tensors):
             result = tensor
             is_kept = tensor in inputs and is_static and (inputs[place] is tensor if is_round else True)
-            is_lost = (tensor in inputs and not is_kept) or (tensor in found and (is_round or not is_kept))
+            is_lost = (tensor in inputs and not is_kept) or (tensor in outputs and (is_round or not is_kept))
             if is_lost or tensor.data is not None:
                 result = self.draft.tensor(f"{tensor.name}/given", tensor.type, tensor.dims, tensor.quantization)
                 self.copy(tensor, result)
-            found.append(result)
-        return found
+            outputs.append(result)
+        return outputs
 
     def _input(self, value: ir.Value) -> None:
         try:
@@ -298,9 +298,9 @@ class GraphExport:
                     if node not in self.units:  # nor has a unit on integers others
                         widen(self.draft, self.begin)
                     use_few_axes(self.draft, self.begin)
-                for made in self.draft.operators[self.begin :]:
-                    require_broadcast(made)
-                    require_text_kernel(made)
+                for new_operator in self.draft.operators[self.begin :]:
+                    require_broadcast(new_operator)
+                    require_text_kernel(new_operator)
                 if self.runtime:
                     for draft in (self.draft, *self.program[known:]):  # its own, and bodies that it made
                         write_for(draft, self.begin if draft is self.draft else 0, self.runtime)
@@ -323,19 +323,19 @@ class GraphExport:
 
     def _on_integers(self, entry: Entry, unit: UnitNodes) -> bool:
         """Write a unit as its operator on integers; False where that cannot be: it stays on real numbers."""
-        kept = (self.tensors, self.integers.by_value, self.integers.stated, self.unit_results.before)
-        before = [dict(each) for each in kept]
+        tables = (self.tensors, self.integers.by_value, self.integers.stated, self.unit_results.before)
+        before = [dict(each) for each in tables]
         try:
             entry.export(NodeExport(self, unit.node, quantized=True))
-            for made in self.draft.operators[self.begin :]:
-                require_scales(made)
+            for new_operator in self.draft.operators[self.begin :]:
+                require_scales(new_operator)
             if self.runtime:
                 refuse_newer(self.draft, self.begin, self.runtime)
         except Unwritable:
             del self.draft.operators[self.begin :]
-            for each, held in zip(kept, before, strict=True):  # nobody reads what is not written
+            for each, copy in zip(tables, before, strict=True):  # nobody reads what is not written
                 each.clear()
-                each.update(held)
+                each.update(copy)
             del self.units[unit.node]
             self.absorbed.discard(unit.activation)
             return False
@@ -365,28 +365,28 @@ class GraphExport:
 
     def values_of(self, names: Collection[str]) -> dict[str, list[ir.Value]]:
         """Return the values that are tensors of these names; constants are left out."""
-        found: dict[str, list[ir.Value]] = {}
+        values_by_name: dict[str, list[ir.Value]] = {}
         for value, tensor in self.tensors.items():
             if tensor.name in names and tensor.data is None:
-                found.setdefault(tensor.name, []).append(value)
+                values_by_name.setdefault(tensor.name, []).append(value)
         for value in self.graph.outputs:  # one that is a copy of a tensor of another name
             name = self.end_names.get(value.name or "", value.name)
-            if name and value not in found.setdefault(name, []):
-                found[name].append(value)
-        return found
+            if name and value not in values_by_name.setdefault(name, []):
+                values_by_name[name].append(value)
+        return values_by_name
 
     def name_ends(
         self,
         names: Mapping[str, str],  # name of an input or output -> the name that its tensor gets
     ) -> None:
         """Give tensors of inputs and outputs other names, where no tensor has these."""
-        taken = {tensor.name for tensor in self.draft.tensors()}
+        tensor_names = {tensor.name for tensor in self.draft.tensors()}
         for tensor in (*self.draft.inputs, *self.draft.outputs):
             name = names.get(tensor.name, "")
-            if name and name not in taken:
+            if name and name not in tensor_names:
                 self.end_names[tensor.name] = name
                 tensor.name = name
-                taken.add(name)
+                tensor_names.add(name)
 
     # Values.
 
@@ -418,12 +418,12 @@ class GraphExport:
                 name = value.name or ""
                 is_output = value.is_graph_output() and stored_type(value) == kernel_type(value)
                 named = name if is_output else self.draft.unique(name or node.op_type)
-                made = DraftTensor(named, kernel_type(value), tensor_dims(value))
-                made.quantization = self.integers.meaning(value)  # kernels refuse integers that only some have
+                tensor = DraftTensor(named, kernel_type(value), tensor_dims(value))
+                tensor.quantization = self.integers.meaning(value)  # kernels refuse integers that only some have
                 source = self.integers.moved(node.node, value)
                 if source is not None:
-                    made.type, made.quantization = source.type, source.quantization
-                self.tensors[value] = made
+                    tensor.type, tensor.quantization = source.type, source.quantization
+                self.tensors[value] = tensor
             return self.tensors[value]
         return self.unit_results.of(unit, value)
 
@@ -442,7 +442,7 @@ class GraphExport:
             if result.type == tensor.type and not node.quantized:
                 result.quantization = tensor.quantization or result.quantization
             for known in (self.tensors, self.integers.by_value):  # whoever reads it under another name
-                known.update({each: result for each, held in known.items() if held is tensor})
+                known.update({each: result for each, known_tensor in known.items() if known_tensor is tensor})
         elif node.quantized and result.quantization is not None and not result.quantization.equals(tensor.quantization):
             self.draft.add("QUANTIZE", [tensor], [result])
         else:

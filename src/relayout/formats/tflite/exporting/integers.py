@@ -81,11 +81,11 @@ class IntegerTensors:
             elif shift and value in self.tensors and self.tensors[value].type == kind:
                 source = self.tensors[value]
                 self._require_meaning(source, kind, quantization, shift)
-                made = self.draft.tensor(
+                signed_tensor = self.draft.tensor(
                     f"{value.name}/{signed.name.lower()}", signed, tensor_dims(value), quantization
                 )
-                change_sign(self.draft, source, made)
-                self.by_value[value] = made
+                change_sign(self.draft, source, signed_tensor)
+                self.by_value[value] = signed_tensor
             else:
                 self.by_value[value] = self.tensors[value]
         self._require_meaning(self.by_value[value], kind, quantization, shift)
@@ -95,13 +95,13 @@ class IntegerTensors:
     def _require_meaning(
         tensor: DraftTensor,  # the integers
         kind: TensorType,  # their type in the source
-        wanted: Quantization,  # what they mean to the one that reads them, once they are signed
+        meaning: Quantization,  # what they mean to the one that reads them, once they are signed
         shift: int,  # how much lower they lie once they are signed
     ) -> None:
         """Refuse integers that mean other numbers to those that made them, or to others that read them."""
-        wanted = wanted._replace(zero_point=wanted.zero_point + (shift if tensor.type == kind else 0))
-        tensor.quantization = tensor.quantization or wanted
-        if not wanted.equals(tensor.quantization):
+        meaning = meaning._replace(zero_point=meaning.zero_point + (shift if tensor.type == kind else 0))
+        tensor.quantization = tensor.quantization or meaning
+        if not meaning.equals(tensor.quantization):
             raise Unwritable("integers that are read with two scales")
 
     def meaning(self, value: ir.Value) -> Quantization | None:
@@ -115,8 +115,8 @@ class IntegerTensors:
 
     def scales(self, value: ir.Value, reader: ir.Node) -> Scales:
         """Return the scales of integers, as `reader` states them or else any other node."""
-        if (found := scales_of(reader)) is not None:
-            return found
+        if (scales := scales_of(reader)) is not None:
+            return scales
         if value not in self._scales:
             raise Unwritable("the scale of its integers is computed")
         return self._scales[value]
@@ -128,9 +128,9 @@ class IntegerTensors:
         if value not in self.stated:
             kind = kernel_type(value)
             meaning = tensor.quantization._replace(zero_point=tensor.quantization.zero_point + SHIFTS[kind][1])
-            made = self.draft.tensor(f"{value.name}/{kind.name.lower()}", kind, tensor_dims(value), meaning)
-            change_sign(self.draft, tensor, made)
-            self.stated[value] = made
+            unsigned_tensor = self.draft.tensor(f"{value.name}/{kind.name.lower()}", kind, tensor_dims(value), meaning)
+            change_sign(self.draft, tensor, unsigned_tensor)
+            self.stated[value] = unsigned_tensor
         return self.stated[value]
 
     def moves_shifted(self, node: ir.Node) -> bool:

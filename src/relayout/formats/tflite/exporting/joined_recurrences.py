@@ -130,8 +130,8 @@ def _kind_of(node: ir.Node) -> tuple[object, ...]:
     x, attributes = node.inputs[SEQUENCE], node.attributes
     assert x is not None
     assert x.shape is not None
-    kept = [str(attributes[name].value) if name in attributes else "" for name in KEPT]
-    return (node.op_type, str(x.shape[0]), str(x.shape[1]), *kept, str(activations_of(node, 0)))
+    attribute_texts = [str(attributes[name].value) if name in attributes else "" for name in KEPT]
+    return (node.op_type, str(x.shape[0]), str(x.shape[1]), *attribute_texts, str(activations_of(node, 0)))
 
 
 def _joint_bytes(runs: Sequence[Run]) -> int:
@@ -157,10 +157,13 @@ class _Join(Writing):
         gates = GATES[self.node.op_type]
         weights = [_blocks([run.kernel for run in runs], gates), _blocks([run.recurrent for run in runs], gates)]
         biases = np.concatenate([run.biases.reshape(2 * gates, -1) for run in runs], 1).reshape(1, -1)
-        kept = {name: self.node.attributes[name].value for name in KEPT if name in self.node.attributes}
-        kept |= {"activations": [name for name, _ in activations_of(self.node, 0)], "hidden_size": weights[1].shape[2]}
+        attributes = {name: self.node.attributes[name].value for name in KEPT if name in self.node.attributes}
+        attributes |= {
+            "activations": [name for name, _ in activations_of(self.node, 0)],
+            "hidden_size": weights[1].shape[2],
+        }
         inputs = [self._sequences(runs), *map(self.constant, (*weights, biases))]
-        joint = self.add_many(self.node.op_type, inputs, 1 + STATES[self.node.op_type], **kept)
+        joint = self.add_many(self.node.op_type, inputs, 1 + STATES[self.node.op_type], **attributes)
         places = zip(runs, np.cumsum([0, *(run.hidden for run in runs)]).tolist(), strict=False)
         for node, own in groupby(places, lambda each: each[0].node):
             parts = list(own)

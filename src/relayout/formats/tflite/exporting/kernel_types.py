@@ -40,10 +40,10 @@ def mixed_types(
     kinds = [None if value is None else value.dtype for value in node.inputs]
     if node.domain not in ("", "ai.onnx") or len({*kinds} - {None}) < 2:
         return ""
-    found: dict[str, ir.DataType] = {}
+    kind_of: dict[str, ir.DataType] = {}
     for variable, kind in zip(_variables(node.op_type, version, len(kinds)), kinds, strict=False):
-        if variable and kind is not None and found.setdefault(variable, kind) != kind:
-            return f"operands of {found[variable].name} and {kind.name}, which ONNX wants to be of one type"
+        if variable and kind is not None and kind_of.setdefault(variable, kind) != kind:
+            return f"operands of {kind_of[variable].name} and {kind.name}, which ONNX wants to be of one type"
     return ""
 
 
@@ -198,16 +198,18 @@ def _as_signed(
     half = draft.constant("half", np.array(-(1 << 63)))
 
     def step(name: str, inputs: list[DraftTensor], kind: TensorType, result: DraftTensor | None = None) -> DraftTensor:
-        made = draft.tensor(f"{inputs[0].name}/signed", kind, inputs[0].dims) if result is None else result
-        draft.add(name, inputs, [made])
-        return made
+        output = draft.tensor(f"{inputs[0].name}/signed", kind, inputs[0].dims) if result is None else result
+        draft.add(name, inputs, [output])
+        return output
 
     def signed(tensor: DraftTensor) -> DraftTensor:
         bits = step("BITCAST", [tensor], TensorType.INT64)
         return step("ADD", [bits, half], TensorType.INT64) if moved else bits
 
-    found = {each: signed(each) for each in dict.fromkeys(operator.inputs) if each and each.type == TensorType.UINT64}
-    operator.inputs = [None if each is None else found.get(each, each) for each in operator.inputs]
+    signed_tensors = {
+        each: signed(each) for each in dict.fromkeys(operator.inputs) if each and each.type == TensorType.UINT64
+    }
+    operator.inputs = [None if each is None else signed_tensors.get(each, each) for each in operator.inputs]
     results = [each for each in operator.outputs if each.type == TensorType.UINT64]
     inner = {each: draft.tensor(f"{each.name}/signed", TensorType.INT64, each.dims) for each in results}
     operator.outputs = [inner.get(each, each) for each in operator.outputs]

@@ -24,7 +24,7 @@ SCAN_WITHOUT_BATCHES = 9  # the version of ONNX from which on a Scan has no batc
 
 def write_out(model: ir.Model, names: Names) -> bool:
     """Write out Scans and short Loops, in place; return whether there were any."""
-    found, version = False, model.opset_imports.get("", 1)
+    is_changed, version = False, model.opset_imports.get("", 1)
     total = sum(1 for _ in all_nodes(model.graph))
     gone: set[ir.Graph] = set()  # bodies of Loops that are written out: copies of them are the model's
     for graph in list(all_graphs(model.graph)):
@@ -35,7 +35,7 @@ def write_out(model: ir.Model, names: Names) -> bool:
                 if version < SLICES_BACKWARDS and any(node.attributes.get_ints("scan_output_directions") or ()):
                     continue
                 _ScanAsLoop(graph, node, names, version).run()
-                found = True
+                is_changed = True
             elif node.op_type == "Loop" and (count := _trips(node)) is not None:
                 body = node.attributes["body"].as_graph()
                 if total + count * _size_written_out(body) > MOST_NODES_OF_ALL:
@@ -43,8 +43,8 @@ def write_out(model: ir.Model, names: Names) -> bool:
                 total += count * sum(1 for _ in all_nodes(body))
                 gone.update(all_graphs(body))
                 _Unrolling(graph, node, names, version).run(count)
-                found = True
-    return found
+                is_changed = True
+    return is_changed
 
 
 def _size_written_out(body: ir.Graph) -> int:
@@ -119,24 +119,24 @@ class _Unrolling(Writing):
 
     def _body(self, step: int, states: Sequence[ir.Value | None]) -> list[ir.Value]:
         body = self.node.attributes["body"].as_graph().clone(allow_outer_scope_values=True)
-        given = [self.constant(np.array(step, np.int64)), self.constant(np.array(True)), *states]
+        operands = [self.constant(np.array(step, np.int64)), self.constant(np.array(True)), *states]
         outputs = list(body.outputs)
         inline_body(
             self.graph, self.node, body, lambda name: self.names.unique(f"{self.stem}/{step}/{name}"), deep=True
         )
-        for formal, actual in zip(body.inputs, given, strict=True):
+        for formal, actual in zip(body.inputs, operands, strict=True):
             for use in list(formal.uses()):
                 use.node.replace_input_with(use.idx, actual)
-        actuals = dict(zip(body.inputs, given, strict=True))
+        actuals = dict(zip(body.inputs, operands, strict=True))
         return [actuals.get(value) or value for value in outputs]
 
     def _stacked(self, pieces: list[ir.Value], place: int) -> ir.Value | None:
-        given = self.node.outputs[len(self.node.inputs) - 2 + place]
+        output = self.node.outputs[len(self.node.inputs) - 2 + place]
         if not pieces:
-            if given.shape is None or given.dtype is None:
+            if output.shape is None or output.dtype is None:
                 return None
-            shape = [dim if isinstance(dim, int) else 0 for dim in given.shape]
-            return self.constant(np.zeros([0, *shape[1:]], given.dtype.numpy()))
+            shape = [dim if isinstance(dim, int) else 0 for dim in output.shape]
+            return self.constant(np.zeros([0, *shape[1:]], output.dtype.numpy()))
         return self.add("Concat", [self.unsqueeze(piece, 0) for piece in pieces], axis=0)
 
 
@@ -165,8 +165,8 @@ class _ScanAsLoop(Writing):
             name=self.names.unique(f"{self.stem}/Loop"),
         )
         stands_for(loop, node)
-        for value, given in zip(loop.outputs, node.outputs, strict=True):
-            value.name = self.names.unique(f"{given.name or self.stem}/loop")
+        for value, output in zip(loop.outputs, node.outputs, strict=True):
+            value.name = self.names.unique(f"{output.name or self.stem}/loop")
         node.attributes.pop("body")
         self.graph.insert_before(node, loop)
         scanned = [self._placed(value, place) for place, value in enumerate(loop.outputs[len(states) :])]
@@ -191,18 +191,18 @@ class _ScanAsLoop(Writing):
                 turned = ir.node("Sub", [last.outputs[0], number])
                 added += [last, turned]
                 place = turned.outputs[0]
-            taken = ir.node("Gather", [sequence, place], {"axis": axis})
-            taken.outputs[0].shape, taken.outputs[0].type = formal.shape, formal.type
-            added.append(taken)
-            formal.replace_all_uses_with(taken.outputs[0], replace_graph_outputs=True)
-        kept = ir.node("Identity", [again])
-        kept.outputs[0].shape, kept.outputs[0].type = again.shape, again.type
-        added.append(kept)
+            gather = ir.node("Gather", [sequence, place], {"axis": axis})
+            gather.outputs[0].shape, gather.outputs[0].type = formal.shape, formal.type
+            added.append(gather)
+            formal.replace_all_uses_with(gather.outputs[0], replace_graph_outputs=True)
+        condition_node = ir.node("Identity", [again])
+        condition_node.outputs[0].shape, condition_node.outputs[0].type = again.shape, again.type
+        added.append(condition_node)
         for each in added:
             each.name = self.names.unique(f"{self.stem}/{each.op_type}")
             stands_for(each, self.node)
             each.outputs[0].name = self.names.unique(f"{self.stem}/{each.op_type.lower()}")
-        body.outputs.insert(0, kept.outputs[0])
+        body.outputs.insert(0, condition_node.outputs[0])
         if len(body):
             body.insert_before(body[0], added)
         else:
@@ -214,13 +214,13 @@ class _ScanAsLoop(Writing):
         axes, backwards = (
             node.attributes.get_ints(name) or () for name in ("scan_output_axes", "scan_output_directions")
         )
-        given = node.outputs[len(node.inputs) - node.attributes.get_int("num_scan_inputs", 1) + place]
+        output = node.outputs[len(node.inputs) - node.attributes.get_int("num_scan_inputs", 1) + place]
         axis = axes[place] if place < len(axes) else 0
         if place < len(backwards) and backwards[place]:
             ends = [self.constant(np.array([each], np.int64)) for each in (-1, -(1 << 62), 0, -1)]
             value = self.add("Slice", [value, *ends])
-        if axis and given.shape is not None:
-            rank = len(given.shape)
+        if axis and output.shape is not None:
+            rank = len(output.shape)
             axis %= rank
             value = self.add("Transpose", [value], perm=[*range(1, axis + 1), 0, *range(axis + 1, rank)])
         return value
@@ -236,7 +236,7 @@ MOST = 1024  # tensors of a sequence up to which it is written so
 
 def inline_sequences(model: ir.Model, names: Names) -> bool:
     """Replace what reads a sequence of known length, in place; return whether there was any."""
-    found, version = False, model.opset_imports.get("", 1)
+    is_changed, version = False, model.opset_imports.get("", 1)
     for graph in list(all_graphs(model.graph)):
         for node in list(graph):
             if node.domain or node.op_type not in READERS or node.graph is None:
@@ -245,8 +245,8 @@ def inline_sequences(model: ir.Model, names: Names) -> bool:
             result = READERS[node.op_type](writing)
             if result is not None:
                 writing.finish([result])
-                found = True
-    return found
+                is_changed = True
+    return is_changed
 
 
 def _optional(writing: Writing) -> ir.Value | None:
@@ -321,17 +321,17 @@ def _split(writing: Writing) -> list[ir.Value] | None:
     if not isinstance(extent, int):
         return None
     sizes = [1] * extent
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    if given is not None:
-        if given.const_value is None:
+    sizes_operand = node.inputs[1] if len(node.inputs) > 1 else None
+    if sizes_operand is not None:
+        if sizes_operand.const_value is None:
             return None
-        array = given.const_value.numpy()
+        array = sizes_operand.const_value.numpy()
         step = int(array.reshape(-1)[0])
         sizes = array.tolist() if array.ndim else [min(step, extent - begin) for begin in range(0, extent, step)]
     if len(sizes) > MOST or writing.version < SPLITS_BY_OPERAND:
         return None
     parts = writing.add_many("Split", [source, writing.constant(np.array(sizes, np.int64))], len(sizes), axis=axis)
-    if given is None and not node.attributes.get_int("keepdims", 1):
+    if sizes_operand is None and not node.attributes.get_int("keepdims", 1):
         axes = writing.constant(np.array([axis], np.int64))
         parts = [writing.add("Squeeze", [part, axes]) for part in parts]
     return parts

@@ -32,15 +32,15 @@ FIRST_OF_VECTORS = 12  # the first opset that has GreaterOrEqual and ArgMax as t
 def _kernel(body: DefinitionBody) -> tuple[str, int]:
     """Add the kernel of each row with each support vector, `n s`; return it and s."""
     numbers, count = body.floats("support_vectors"), None if body.shape is None else body.shape[-1]
-    kind, given = body.text("kernel_type", "LINEAR"), body.floats("kernel_params")
+    kind, parameters = body.text("kernel_type", "LINEAR"), body.floats("kernel_params")
     if body.kind not in TO_FLOAT or body.rank not in (1, 2) or not isinstance(count, int) or not count:
         raise Undefined
-    if not numbers.size or numbers.size % count or (kind != "LINEAR" and given.size != 3):
+    if not numbers.size or numbers.size % count or (kind != "LINEAR" and parameters.size != 3):
         raise Undefined
     vectors = numbers.reshape(-1, count)
     if body.imports.get("", FIRST_OF_VECTORS) < FIRST_OF_VECTORS or (kind == "RBF" and vectors.size > MOST_DIFFERENCES):
         raise Undefined
-    gamma, coef0, degree = given.tolist() if given.size == 3 else (0.0, 0.0, 0.0)
+    gamma, coef0, degree = parameters.tolist() if parameters.size == 3 else (0.0, 0.0, 0.0)
 
     def scaled(value: str, factor: float, added: float = 0.0) -> str:
         result = body.add("Mul", value, body.single(factor))
@@ -48,8 +48,8 @@ def _kernel(body: DefinitionBody) -> tuple[str, int]:
 
     x = body.rows()
     if kind == "RBF":  # the squares of sums of products would cancel each other
-        apart = body.add("Sub", body.reshape(x, -1, 1, count), body.const(vectors[None]))
-        squares = body.reduce("ReduceSum", body.add("Mul", apart, apart), 2)
+        differences = body.add("Sub", body.reshape(x, -1, 1, count), body.const(vectors[None]))
+        squares = body.reduce("ReduceSum", body.add("Mul", differences, differences), 2)
         return body.add("Exp", scaled(body.reshape(squares, -1, len(vectors)), -gamma)), len(vectors)
     products = body.add("MatMul", x, body.const(np.ascontiguousarray(vectors.T)))
     if kind == "LINEAR":
@@ -125,8 +125,8 @@ def _feature(body: DefinitionBody) -> None:
     """Gather along the last axis; of a vector, a row."""
     if body.rank < 1:
         raise Undefined
-    found = body.add("Gather", "x0", body.reshape("x1", -1), axis=body.rank - 1)
-    body.give(body.reshape(found, 1, -1) if body.rank == 1 else found)
+    columns = body.add("Gather", "x0", body.reshape("x1", -1), axis=body.rank - 1)
+    body.give(body.reshape(columns, 1, -1) if body.rank == 1 else columns)
 
 
 def _binarizer(body: DefinitionBody) -> None:

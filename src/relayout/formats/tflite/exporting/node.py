@@ -142,12 +142,12 @@ class NodeExport(NodeReading, BuiltinBuilder):
         """Return axes that are an attribute in old versions and an operand in new ones, counted from the front."""
         rank = self.rank()
         if self.node.attributes.get("axes") is not None:
-            found = self.integers("axes")
+            axes = self.integers("axes")
         elif self.has(slot):
-            found = [int(each) for each in self.required_constant(slot, "the list of axes").reshape(-1)]
+            axes = [int(each) for each in self.required_constant(slot, "the list of axes").reshape(-1)]
         else:
-            found = list(range(rank) if default is None else default)
-        return sorted(each % rank for each in found) if rank else []
+            axes = list(range(rank) if default is None else default)
+        return sorted(each % rank for each in axes) if rank else []
 
     # What it reads.
 

@@ -94,13 +94,13 @@ def newer_operators(model: Model, runtime: str) -> dict[str, tuple[int, str]]:
 
 def _counted(model: Model, reason_of: Callable[[Subgraph, Operator], str]) -> dict[str, tuple[int, str]]:
     """Return the operators of a file that are refused: name and reason -> how often, and where first."""
-    found: dict[str, tuple[int, str]] = {}
+    refusals: dict[str, tuple[int, str]] = {}
     for graph in model.subgraphs:
         for operator in graph.operators:
             if key := reason_of(graph, operator):
-                count, place = found.get(key, (0, place_in_words(operator.place, model.subgraphs)))
-                found[key] = (count + 1, place)
-    return found
+                count, place = refusals.get(key, (0, place_in_words(operator.place, model.subgraphs)))
+                refusals[key] = (count + 1, place)
+    return refusals
 
 
 ERFC = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)

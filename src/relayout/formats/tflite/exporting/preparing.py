@@ -97,24 +97,24 @@ def fused_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.Funct
     if named is None or len(named) != len(parameters):
         return None
     names = [f"i{slot}" if value is not None else "" for slot, value in enumerate(node.inputs)]
-    kept = [each for name, each in node.attributes.items() if name not in (ACTIVATION, PARAMETERS)]
-    made = [onnx.helper.make_node(CONVOLUTION, names[:ADDED], ["conv"], domain=domain)]
-    made[0].attribute.extend(map(ir.serde.serialize_attribute, kept))
+    other_attributes = [each for name, each in node.attributes.items() if name not in (ACTIVATION, PARAMETERS)]
+    nodes = [onnx.helper.make_node(CONVOLUTION, names[:ADDED], ["conv"], domain=domain)]
+    nodes[0].attribute.extend(map(ir.serde.serialize_attribute, other_attributes))
     if any(names[ADDED:]):
-        made.append(onnx.helper.make_node("Add", ["conv", names[ADDED]], ["sum"]))
-    last = made[-1].output[0]
-    given = list(zip(named, parameters, strict=True))
+        nodes.append(onnx.helper.make_node("Add", ["conv", names[ADDED]], ["sum"]))
+    last = nodes[-1].output[0]
+    parameter_pairs = list(zip(named, parameters, strict=True))
     if not activation:
-        made[-1].output[0] = "y"
+        nodes[-1].output[0] = "y"
     elif activation in OPERANDS:
-        made += [onnx.helper.make_node("Constant", [], [name], value_float=number) for name, number in given]
-        made.append(onnx.helper.make_node(activation, [last, *named], ["y"]))
+        nodes += [onnx.helper.make_node("Constant", [], [name], value_float=number) for name, number in parameter_pairs]
+        nodes.append(onnx.helper.make_node(activation, [last, *named], ["y"]))
     else:
-        made.append(onnx.helper.make_node(activation, [last], ["y"]))
-        made[-1].attribute.extend(onnx.helper.make_attribute(name, number) for name, number in given)
+        nodes.append(onnx.helper.make_node(activation, [last], ["y"]))
+        nodes[-1].attribute.extend(onnx.helper.make_attribute(name, number) for name, number in parameter_pairs)
     opsets = [onnx.helper.make_opsetid(each, imports.get(each, 1)) for each in dict.fromkeys(("", domain))]
     inputs = [name or f"absent{slot}" for slot, name in enumerate(names)]
-    return onnx.helper.make_function("", "", inputs, ["y"], made, opsets)
+    return onnx.helper.make_function("", "", inputs, ["y"], nodes, opsets)
 
 
 DEFINED = frozenset(["CastLike"])
@@ -188,9 +188,9 @@ def _replace_empty_inputs(graph: ir.Graph) -> None:
             continue
         if 0 in shape and all(isinstance(dim, int) for dim in shape):
             tensor = ir.tensor(np.zeros(shape.numpy(), kind.numpy()), name=f"{value.name}/empty")
-            made = ir.val(tensor.name, const_value=tensor)
-            value.replace_all_uses_with(made)
-            graph.register_initializer(made)
+            constant = ir.val(tensor.name, const_value=tensor)
+            value.replace_all_uses_with(constant)
+            graph.register_initializer(constant)
 
 
 def _rank_reductions(graph: ir.Graph) -> None:
@@ -215,7 +215,7 @@ def define(
     needs_none: Callable[[Key, ir.Node], bool],  # whether a node of an operator needs no definition
 ) -> bool:
     """Replace operators that have no export by what defines them, in place; return whether there were any."""
-    found: dict[Any, tuple[ir.Node, str, str, list[ir.Attr]]] = {}
+    replacements: dict[Any, tuple[ir.Node, str, str, list[ir.Attr]]] = {}
     if any(node.domain == "ai.onnx.ml" for node in _nodes(model)):
         from relayout.formats.tflite.exporting.ml_definitions import raise_opset
 
@@ -231,23 +231,23 @@ def define(
             continue
         if definition is None:
             continue
-        name = f"{node.op_type}.{len(found)}"
+        name = f"{node.op_type}.{len(replacements)}"
         definition.domain, definition.name = BODIES, name
         model.functions[definition.identifier()] = definition
         graphs = [each for each in node.attributes.values() if each.type == ir.AttributeType.GRAPH]
-        found[definition.identifier()] = (node, node.domain, node.op_type, graphs)
+        replacements[definition.identifier()] = (node, node.domain, node.op_type, graphs)
         node.domain, node.op_type, node.overload = BODIES, name, ""
         for each in graphs:  # the definition has them in it
             node.attributes.pop(each.name)
-    if not found:
+    if not replacements:
         return False
     spell_out(model, lambda node: node.domain != BODIES)
-    for name, (node, domain, op_type, graphs) in found.items():
+    for name, (node, domain, op_type, graphs) in replacements.items():
         model.functions.pop(name, None)
         if node.graph is not None:  # it could not be spelled out
             node.domain, node.op_type = domain, op_type
             node.attributes.update({each.name: each for each in graphs})
-    return any(node.graph is None for node, *_ in found.values())
+    return any(node.graph is None for node, *_ in replacements.values())
 
 
 def _nodes(model: ir.Model) -> Iterator[ir.Node]:
@@ -300,9 +300,9 @@ def _forget_heads(node: ir.Node) -> None:
 
 def _complete_outputs(proto: onnx.FunctionProto) -> None:
     """Let a definition give every output: those that its node does not ask for have no producer."""
-    given = {name for node in proto.node for name in node.output} | set(proto.input)
+    value_names = {name for node in proto.node for name in node.output} | set(proto.input)
     for name in proto.output:
-        if name not in given:
+        if name not in value_names:
             proto.node.add(op_type="Identity", input=[proto.input[0]], output=[name])
 
 
@@ -323,10 +323,10 @@ def decode_few_bit_floats(model: ir.Model, names: Names) -> None:
             if numbers is None or node.outputs[0].is_graph_output():
                 continue
             (result,) = node.outputs
-            made = ir.val(names.unique(f"{result.name}/decoded"), const_value=numbers)
-            numbers.name = made.name
-            graph.register_initializer(made)
-            result.replace_all_uses_with(made)
+            constant = ir.val(names.unique(f"{result.name}/decoded"), const_value=numbers)
+            numbers.name = constant.name
+            graph.register_initializer(constant)
+            result.replace_all_uses_with(constant)
             graph.remove(node, safe=True)
 
 
@@ -365,13 +365,16 @@ def dynamic_lstm_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onn
         assert each is not None
         read[slot] = f"real{slot}"
         nodes.append(onnx.helper.make_node("Constant", [], [read[slot]], value=onnx.numpy_helper.from_array(each)))
-    given = [f"o{slot}" if value.name else "" for slot, value in enumerate(node.outputs)]
-    made = onnx.helper.make_node("LSTM", read, given)
-    made.attribute.extend(map(ir.serde.serialize_attribute, node.attributes.values()))
+    output_names = [f"o{slot}" if value.name else "" for slot, value in enumerate(node.outputs)]
+    lstm = onnx.helper.make_node("LSTM", read, output_names)
+    lstm.attribute.extend(map(ir.serde.serialize_attribute, node.attributes.values()))
     opsets = [onnx.helper.make_opsetid("", imports.get("", 1))]
     inputs = [name or f"absent{slot}" for slot, name in enumerate(names)]
-    outputs = [name or f"unread{slot}" for slot, name in enumerate(given)]
-    nodes += [made, *(onnx.helper.make_node("Identity", ["i0"], [name]) for name in outputs if name not in given)]
+    outputs = [name or f"unread{slot}" for slot, name in enumerate(output_names)]
+    nodes += [
+        lstm,
+        *(onnx.helper.make_node("Identity", ["i0"], [name]) for name in outputs if name not in output_names),
+    ]
     return onnx.helper.make_function("", "", inputs, outputs, nodes, opsets)
 
 

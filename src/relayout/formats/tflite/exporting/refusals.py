@@ -18,12 +18,12 @@ class UnwritableGraphError(UnsupportedError):
 
     def __init__(
         self,
-        found: dict[str, tuple[int, str]],  # operator and reason -> (how often, first place)
+        reasons: dict[str, tuple[int, str]],  # operator and reason -> (how often, first place)
         values: set[str],  # the first output of each such operator; of an input, those of the operators that read it
         hint: str = "",  # what to do about it
     ) -> None:
         self.values = values
-        super().__init__(found, hint)
+        super().__init__(reasons, hint)
 
 
 class Refusals:
@@ -61,8 +61,8 @@ def dims_to_fix(open_extents: Iterable[str], inputs: Sequence[ir.Value]) -> str:
         if isinstance(dim, ir.SymbolicDim)
         for name in ([f"{value.name}:{axis}"] if dim.value is None else sorted(names_in(dim.value)) or [dim.value])
     )
-    wanted = {name for extent in open_extents for name in (extent, *names_in(extent))}
-    chosen = [name for name in names if name in wanted] or list(names)
+    open_names = {name for extent in open_extents for name in (extent, *names_in(extent))}
+    chosen = [name for name in names if name in open_names] or list(names)
     if not open_extents or not chosen:
         return ""
     return f"{' '.join(f'--dim {name}=N' for name in chosen)} fixes what is known only at run time; "
@@ -75,7 +75,7 @@ def _place(node: ir.Node) -> str:
     """
     name, result = label(node), node.outputs[0]
     try:
-        held = Holds.of(result.metadata_props)
+        source_values = Holds.of(result.metadata_props)
     except LayoutError:  # metadata of others
-        held = []
-    return next((each.name for each in held if not node.name and name.startswith(f"{each.name}__")), name)
+        source_values = []
+    return next((each.name for each in source_values if not node.name and name.startswith(f"{each.name}__")), name)

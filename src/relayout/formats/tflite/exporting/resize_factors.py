@@ -41,8 +41,8 @@ class NearestBuiltin(NamedTuple):
         factor = np.float32(extent - aligned) / np.float32(count - aligned)
         place = (x + np.float32(HALF if self.half_pixel_centers else 0)) * factor
         rounded = np.floor(place + np.float32(HALF)) if self.align_corners else np.floor(place)
-        found: NDArray[np.int32] = rounded.clip(0, extent - 1).astype(np.int32)
-        return found
+        nearest_elements: NDArray[np.int32] = rounded.clip(0, extent - 1).astype(np.int32)
+        return nearest_elements
 
 
 NEAREST_BUILTINS = (NearestBuiltin(False, False), NearestBuiltin(False, True), NearestBuiltin(True, False))
@@ -199,10 +199,10 @@ class Factors:
             if sizes is not None and all(isinstance(extent, int) and extent for extent in extents):
                 stated = (float(size) / int(extent) for size, extent in zip(sizes.reshape(-1), extents, strict=True))
                 ratios = [POLICIES[self.policy](stated)] * rank
-        found: list[float | None] = [1.0] * rank
+        factors: list[float | None] = [1.0] * rank
         for axis, place in self.place_of.items():
-            found[axis] = ratios[axis] if listed is None else listed[place]
-        return found
+            factors[axis] = ratios[axis] if listed is None else listed[place]
+        return factors
 
     def _listed(self) -> list[float | None] | None:
         """Return the scales that are stated; None where the sizes tell them."""

@@ -85,8 +85,8 @@ class _Variable:
         end = [*self.order.nodes, _node(ASSIGN, last, name, unique(f"{name}/assigned"))]
         read = _node(READ, first, name, unique(name))
         self.order.nodes = begin = [read]
-        held = [(value, tensor_in(value, {self.described.initial})) for value in self.initial]
-        stored = [None if each is None else self.order.as_stored(read.outputs[0], value, each) for value, each in held]
+        pairs = [(value, tensor_in(value, {self.described.initial})) for value in self.initial]
+        stored = [None if each is None else self.order.as_stored(read.outputs[0], value, each) for value, each in pairs]
         if any(value is None for value in stored):
             for node in (*begin, *end):
                 node.resize_inputs(0)
@@ -113,19 +113,19 @@ def _is_initializer(value: ir.Value) -> bool:
 def _in_file(order: FileOrder, name: str, values: Iterable[ir.Value]) -> ir.Value | None:
     """Return a tensor of the file, which one of the values holds, in the file's order; None where none does."""
     for value in values:
-        held = tensor_in(value, {name})
-        if held is not None and (found := order.as_in_file(value, held)) is not None:
-            return found
+        source_value = tensor_in(value, {name})
+        if source_value is not None and (file_value := order.as_in_file(value, source_value)) is not None:
+            return file_value
     return None
 
 
-def _node(op_type: str, value: ir.Value, variable: str, given: str) -> ir.Node:
+def _node(op_type: str, value: ir.Value, variable: str, output_name: str) -> ir.Node:
     """Return a node of a variable; what ASSIGN gives is there for nobody."""
     name = f"{variable}/{op_type}"
-    made = ir.Node(DOMAIN, op_type, [value], [ir.AttrString("variable", variable)], name=name)
-    made.outputs[0].name, made.outputs[0].shape, made.outputs[0].type = given, value.shape, value.type
-    made.meta[RESTORED] = True
-    return made
+    node = ir.Node(DOMAIN, op_type, [value], [ir.AttrString("variable", variable)], name=name)
+    node.outputs[0].name, node.outputs[0].shape, node.outputs[0].type = output_name, value.shape, value.type
+    node.meta[RESTORED] = True
+    return node
 
 
 def _variable_fits(first: ir.Value, last: ir.Value) -> bool:
@@ -158,7 +158,7 @@ def restore_builtins(
 
     def restore_in(graph: ir.Graph, around: ValuesByTensor | None) -> bool:
         described = [node for node in graph if BUILTIN in node.metadata_props]
-        spellings, values, found = Spellings(graph), ValuesByTensor(graph, around), False
+        spellings, values, is_changed = Spellings(graph), ValuesByTensor(graph, around), False
         for node in described:
             builtin = Builtin.parse(node.metadata_props[BUILTIN])
             if builtin is None or node.graph is None or not is_restorable(builtin.name):
@@ -166,8 +166,8 @@ def restore_builtins(
             nodes = spellings.of(node)
             is_true = trusted or node.metadata_props.get(DIGEST) == digest(nodes, builtin)
             if is_true and is_restored(builtin):
-                found |= _Restoring(graph, node, nodes, builtin, values).run()
-        return any([found, *(restore_in(body, values) for node in graph for body in bodies(node))])
+                is_changed |= _Restoring(graph, node, nodes, builtin, values).run()
+        return any([is_changed, *(restore_in(body, values) for node in graph for body in bodies(node))])
 
     return restore_in(model.graph, None)
 
@@ -187,10 +187,18 @@ class _Restoring:
     def run(self) -> bool:
         """Restore it; return False where a value at the ends is no tensor of the file, or has other extents."""
         names, operands = [each.name for each in self.builtin.outputs], self.builtin.names
-        given = [value for value in self._given_outside() if tensor_in(value, names) is not None]
-        self._leave([value for value in self._given_outside() if value not in given])
-        places = {held.name: value for value in given if (held := tensor_in(value, names)) is not None}
-        if not given or len(places) != len(given) or len(self._given_outside()) != len(given):
+        outside_values = [value for value in self._given_outside() if tensor_in(value, names) is not None]
+        self._leave([value for value in self._given_outside() if value not in outside_values])
+        places = {
+            source_value.name: value
+            for value in outside_values
+            if (source_value := tensor_in(value, names)) is not None
+        }
+        if (
+            not outside_values
+            or len(places) != len(outside_values)
+            or len(self._given_outside()) != len(outside_values)
+        ):
             return False
         read = list(dict.fromkeys(self._read()))
         if not all(self._is_known(value, operands) for value in read):
@@ -213,16 +221,16 @@ class _Restoring:
         self, builtin: Builtin, inputs: Sequence[ir.Value | None], places: Mapping[str, ir.Value]
     ) -> dict[ir.Value, ir.Value] | None:
         """Return values of the graph -> what the builtin gives in their place; None where it cannot."""
-        found: dict[ir.Value, ir.Value] = {}
+        replacement_of: dict[ir.Value, ir.Value] = {}
         node = self._node(builtin, inputs)
         for operand, output in zip(builtin.outputs, node.outputs, strict=True):
             value = places.get(operand.name)
-            made = self._given(output, operand, value)
-            if made is None:
+            replacement = self._file_value(output, operand, value)
+            if replacement is None:
                 return None
             if value is not None:
-                found[value] = made
-        return found
+                replacement_of[value] = replacement
+        return replacement_of
 
     def _costs_transposes(self) -> bool:
         """Return whether it needs a Transpose, or keeps one of the file that the nodes can do without."""
@@ -267,7 +275,7 @@ class _Restoring:
 
     def _operands(self, read: Sequence[ir.Value]) -> list[ir.Value | None] | None:
         """Return the operands as the file has them; None where one is not there."""
-        found: list[ir.Value | None] = []
+        operands: list[ir.Value | None] = []
         for operand in self.builtin.inputs:
             value = None
             if operand is not None and operand.numbers is not None:
@@ -276,8 +284,8 @@ class _Restoring:
                 value = self._tensor(operand.name, read)
                 if value is None:
                     return None
-            found.append(value)
-        return found
+            operands.append(value)
+        return operands
 
     def _tensor(self, name: str, read: Sequence[ir.Value]) -> ir.Value | None:
         """Return a tensor of the file: one that the nodes read, or that follows from constants."""
@@ -336,15 +344,15 @@ class _Restoring:
         self.order.nodes.append(node)
         return node
 
-    def _given(self, output: ir.Value, operand: Operand, value: ir.Value | None) -> ir.Value | None:
+    def _file_value(self, output: ir.Value, operand: Operand, value: ir.Value | None) -> ir.Value | None:
         """Return what a value of the graph holds of a result, which is in the file's order; None where it cannot be."""
         output.name = self.values.unique(f"{operand.name}/builtin")
-        held = None if value is None else tensor_in(value, {operand.name})
-        if value is None or held is None:
+        source_value = None if value is None else tensor_in(value, {operand.name})
+        if value is None or source_value is None:
             kind = next(name for name, each in NUMPY_TYPES.items() if each == operand.type)
             output.shape, output.type = ir.Shape(operand.shape), ir.TensorType(ir.DataType.from_numpy(np.dtype(kind)))
             return output
-        return self.order.as_stored(output, value, held)
+        return self.order.as_stored(output, value, source_value)
 
     def _replace(self, results: Mapping[ir.Value, ir.Value]) -> None:
         """Put what was made in the place of the nodes: what a value of the graph was is computed anew."""
@@ -352,16 +360,16 @@ class _Restoring:
         for constant in self.order.constants:
             self.graph.register_initializer(constant)
         self.graph.insert_before(self.nodes[-1], self.order.nodes)
-        for value, made in results.items():
+        for value, replacement in results.items():
             name, value.name = value.name, None
-            made.name = name
-            made.metadata_props.update(value.metadata_props)
-            value.replace_all_uses_with(made, replace_graph_outputs=True)
+            replacement.name = name
+            replacement.metadata_props.update(value.metadata_props)
+            value.replace_all_uses_with(replacement, replace_graph_outputs=True)
         for inner in self.bodies:
             inner.resize_inputs(0)
         self.graph.remove(self.nodes[::-1], safe=True)
-        for made in results.values():
-            self.values.add(made)
+        for replacement in results.values():
+            self.values.add(replacement)
         if len(results) > 1:
             self.graph.sort()  # who reads the first result may stand before the builtin
 

@@ -36,18 +36,18 @@ def scales_in(graph: ir.Graph) -> dict[ir.Value, Scales]:
     for node in graph:
         if node.domain or node.op_type not in (DEQUANTIZE, QUANTIZE):
             continue
-        integers, found = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0], scales_of(node)
-        if integers is not None and found is not None:
-            scales[integers] = found
+        integers, node_scales = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0], scales_of(node)
+        if integers is not None and node_scales is not None:
+            scales[integers] = node_scales
     for node in reversed(graph):
         if node.op_type not in (*MOVING, "Pad", RESIZE):
             continue
-        found = next((scales[each] for each in node.outputs if each in scales), None)  # a Split has several
-        if found is None or found[0].size != 1:
+        node_scales = next((scales[each] for each in node.outputs if each in scales), None)  # a Split has several
+        if node_scales is None or node_scales[0].size != 1:
             continue
         for value in node.inputs if node.op_type in JOINING else node.inputs[:1]:
             if value is not None and value.dtype == node.outputs[0].dtype and value.dtype in INTEGERS:
-                scales.setdefault(value, found)
+                scales.setdefault(value, node_scales)
     return scales
 
 

@@ -130,12 +130,12 @@ def _col2im(body: DefinitionBody) -> None:
     lines = [1] * (count == 1) + bordered  # an axis more: places along one axis are scattered element by element
     target = body.add("ConstantOfShape", body.const(np.array([*lines, batch * channels])), value=zeros)
     coordinates = body.const(np.stack(np.unravel_index(places.reshape(-1), lines), -1))
-    made = body.add("ScatterND", target, coordinates, rows, reduction="add")
-    found = body.transpose(made, len(lines), *range(len(lines)))
-    found = body.reshape(found, batch, channels, *bordered)
+    sums = body.add("ScatterND", target, coordinates, rows, reduction="add")
+    image = body.transpose(sums, len(lines), *range(len(lines)))
+    image = body.reshape(image, batch, channels, *bordered)
     for axis, extent in enumerate(whole):
-        found = found if bordered[axis] == extent else body.part(found, 2 + axis, pads[axis], extent)
-    body.give(found)
+        image = image if bordered[axis] == extent else body.part(image, 2 + axis, pads[axis], extent)
+    body.give(image)
 
 
 def _beside_each_other(
@@ -145,9 +145,9 @@ def _beside_each_other(
     split, count = body.reshape("x0", 0, channels, *sides, *numbers), len(sides)
     order = chain.from_iterable((2 + count + axis, 2 + axis) for axis in range(count))
     covered = [number * side for number, side in zip(numbers, sides, strict=True)]
-    found = body.reshape(body.transpose(split, 0, 1, *order), 0, channels, *covered)
+    image = body.reshape(body.transpose(split, 0, 1, *order), 0, channels, *covered)
     rest = [extent - part for extent, part in zip(whole, covered, strict=True)]
-    return body.add("Pad", found, body.const(np.array([0] * (4 + count) + rest))) if any(rest) else found
+    return body.add("Pad", image, body.const(np.array([0] * (4 + count) + rest))) if any(rest) else image
 
 
 def _block_places(
@@ -155,14 +155,14 @@ def _block_places(
 ) -> NDArray[np.int64]:
     """Return where each element of each block lies in an image, `block… blocks…`."""
     count = len(whole)
-    found = np.zeros([1] * (2 * count), np.int64)
+    places = np.zeros([1] * (2 * count), np.int64)
     for axis, extent in enumerate(whole):
         starts = np.arange(0, extent - (block[axis] - 1) * dilations[axis], strides[axis])
         along = np.arange(block[axis])[:, None] * dilations[axis] + starts
         shape = [1] * (2 * count)
         shape[axis], shape[count + axis] = along.shape
-        found = found + along.reshape(shape) * prod(whole[axis + 1 :])
-    return found
+        places = places + along.reshape(shape) * prod(whole[axis + 1 :])
+    return places
 
 
 DEFINITIONS: Mapping[str, Callable[[DefinitionBody], None]] = {"Col2Im": _col2im, "DFT": _dft}

@@ -276,9 +276,9 @@ def _merge(draft: Draft, operator: DraftOperator, reshapes: list[DraftOperator],
     for place, reshape in enumerate(reshapes):
         tensor = reshape.outputs[0]
         dims = known(_merged(tensor.dims, axis, count))
-        made = draft.tensor(f"{tensor.name}/whole", tensor.type, dims, tensor.quantization)
+        merged_tensor = draft.tensor(f"{tensor.name}/whole", tensor.type, dims, tensor.quantization)
         reshape.inputs = [reshape.inputs[0], draft.constant("shape", np.array(dims, np.int32))]
-        reshape.outputs, operator.inputs[place] = [made], made
+        reshape.outputs, operator.inputs[place] = [merged_tensor], merged_tensor
     operator.options["axis"] = axis
 
 
@@ -586,9 +586,9 @@ def _has_same_elements(a: DraftTensor, b: DraftTensor) -> bool:
 def remove_unread(draft: Draft) -> None:
     """Remove operators whose results nobody reads; what a custom operator does besides is not known."""
     read = {id(tensor) for tensor in draft.outputs}
-    kept: list[DraftOperator] = []
+    remaining_operators: list[DraftOperator] = []
     for operator in reversed(draft.operators):
         if operator.name.startswith("CUSTOM") or any(id(tensor) in read for tensor in operator.outputs):
-            kept.append(operator)
+            remaining_operators.append(operator)
             read |= {id(tensor) for tensor in operator.inputs if tensor is not None}
-    draft.operators = kept[::-1]
+    draft.operators = remaining_operators[::-1]

@@ -73,26 +73,26 @@ class UnitResults:
     def finish(self, unit: UnitNodes) -> None:
         """Write what a unit's kernel does besides, and what follows it."""
         for value in unit.node.outputs:
-            given = self.of(unit, value)
+            tensor = self.of(unit, value)
             if unit.fused:
-                self._activate(given, unit.fused)
+                self._activate(tensor, unit.fused)
             if unit.kernel is not None and (value.uses() or value.is_graph_output()):
-                self.draft.add("QUANTIZE", [given], [self._integer_result(unit, value)])
+                self.draft.add("QUANTIZE", [tensor], [self._integer_result(unit, value)])
 
-    def _activate(self, given: DraftTensor, activation: ActivationFunctionType) -> None:
+    def _activate(self, tensor: DraftTensor, activation: ActivationFunctionType) -> None:
         """Let the kernel apply an activation, or an operator of its own where the runtime is older than that."""
-        kernel = self._kernel(given)
+        kernel = self._kernel(tensor)
         kernel.options["fused_activation_function"] = activation
         if self.runtime and is_older(self.runtime, kernel.name, version(*self.draft.described(kernel))):
             del kernel.options["fused_activation_function"]
-            last = next(each for each in reversed(self.draft.operators) if given in each.outputs)
-            before = self.draft.tensor(f"{given.name}/before", given.type, given.dims, given.quantization)
-            last.outputs = [before if each is given else each for each in last.outputs]
-            self.draft.add(activation.name, [before], [given])
+            last = next(each for each in reversed(self.draft.operators) if tensor in each.outputs)
+            before = self.draft.tensor(f"{tensor.name}/before", tensor.type, tensor.dims, tensor.quantization)
+            last.outputs = [before if each is tensor else each for each in last.outputs]
+            self.draft.add(activation.name, [before], [tensor])
 
-    def _kernel(self, given: DraftTensor | None) -> DraftOperator:
+    def _kernel(self, tensor: DraftTensor | None) -> DraftOperator:
         """Return the operator that computes a tensor: a convolution over one axis has a RESHAPE behind it."""
-        operator = next(each for each in reversed(self.draft.operators) if given in each.outputs)
+        operator = next(each for each in reversed(self.draft.operators) if tensor in each.outputs)
         return self._kernel(operator.inputs[0]) if operator.name == "RESHAPE" else operator
 
     def _integer_result(self, unit: UnitNodes, value: ir.Value) -> DraftTensor:
@@ -115,10 +115,10 @@ class UnitResults:
                 name = self.draft.unique(f"{target.name}/{signed.name.lower()}")
             else:
                 name = target.name or "" if target.is_graph_output() else self.draft.unique(target.name or "integers")
-            made = DraftTensor(name or "", signed, dims, quantization=Quantization(scale, zero - shift, axis))
+            tensor = DraftTensor(name or "", signed, dims, quantization=Quantization(scale, zero - shift, axis))
             for each in unit.quantize[source]:
-                self.integers.by_value[each.outputs[0]] = made
-                self.integers.tensors[each.outputs[0]] = made
+                self.integers.by_value[each.outputs[0]] = tensor
+                self.integers.tensors[each.outputs[0]] = tensor
         return self.integers.by_value[target]
 
 

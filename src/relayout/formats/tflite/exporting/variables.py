@@ -84,7 +84,7 @@ class ValuesByTensor:
     def add(self, value: ir.Value) -> None:
         """Take note of a value."""
         self.taken.add(value.name)
-        for name in {value.name or "", *(held.name for held in Holds.of(value.metadata_props))}:
+        for name in {value.name or "", *(source_value.name for source_value in Holds.of(value.metadata_props))}:
             self._holding.setdefault(name, []).append(value)
 
     def holding(self, name: str) -> Iterator[ir.Value]:

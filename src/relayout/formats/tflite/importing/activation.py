@@ -25,7 +25,7 @@ _RANGES = {TensorType.INT8: (-128, 127), TensorType.UINT8: (0, 255), TensorType.
 
 
 def clamp(fused: int) -> tuple[float, float]:
-    """The interval that an activation clamps to."""
+    """Return the interval that an activation clamps to."""
     try:
         return _CLAMPS[ActivationFunctionType(fused)]
     except (KeyError, ValueError):
@@ -35,7 +35,7 @@ def clamp(fused: int) -> tuple[float, float]:
 
 
 def needed(fused: int, tensor: Tensor, quantization: Quantization | None) -> tuple[float, float]:
-    """The part of a clamp that the quantized range does not imply; infinite where nothing is left to do.
+    """Return the part of a clamp that the quantized range does not imply; infinite where nothing is left to do.
 
     The kernels clamp integers between round(low / scale) + zero_point and round(high / scale) + zero_point; an end at
     or beyond the type's own end does nothing that saturation does not do.

@@ -24,14 +24,14 @@ Dims = tuple[Dim, ...]
 
 
 def dims(value: ir.Value) -> Dims:
-    """The shape of a value."""
+    """Return the shape of a value."""
     if value.shape is None:
         raise ValueError(f"{value.name} has no shape")
     return tuple(dim if isinstance(dim, int) else dim.value for dim in value.shape)
 
 
 def broadcast(*shapes: Dims) -> Dims:
-    """The shape of an elementwise operator's output, aligned from the right.
+    """Return the shape of an elementwise operator's output, aligned from the right.
 
     Raises:
         ValueError: two extents differ, and neither is 1.
@@ -58,7 +58,7 @@ _SEQUENCES = {int: ir.AttributeType.INTS, float: ir.AttributeType.FLOATS, str: i
 
 
 def _attribute(name: str, value: Any) -> ir.Attr:
-    """An attribute from what Python has for it.
+    """Return an attribute from what Python has for it.
 
     What is in a sequence is said here: to find it out takes onnx-ir a third of the time of a whole import.
     """
@@ -73,12 +73,12 @@ class Names:
         self._taken: set[str] = set()
         self._next: dict[str, int] = {}
 
-    def unique(self, wanted: str) -> str:
-        """`wanted`, or `wanted_1`, `wanted_2`, ... if that is taken."""
-        name = wanted
+    def unique(self, stem: str) -> str:
+        """Return `stem`, or `stem_1`, `stem_2`, ... if that is taken."""
+        name = stem
         while name in self._taken:
-            self._next[wanted] = self._next.get(wanted, 0) + 1
-            name = f"{wanted}_{self._next[wanted]}"
+            self._next[stem] = self._next.get(stem, 0) + 1
+            name = f"{stem}_{self._next[stem]}"
         self._taken.add(name)
         return name
 
@@ -86,10 +86,10 @@ class Names:
         """Let names be given once more: what had them is gone."""
         self._taken.difference_update(names)
 
-    def instead(self, name: str, wanted: str) -> str:
-        """A new name, as `unique` gives it, for what had this one, which is free then."""
+    def instead(self, name: str, stem: str) -> str:
+        """Return a new name, as `unique` gives it, for what had this one, which is free then."""
         self._taken.discard(name)
-        return self.unique(wanted)
+        return self.unique(stem)
 
 
 class Builder:
@@ -107,22 +107,22 @@ class Builder:
         self._shared: dict[tuple[str, tuple[int, ...], bytes], ir.Value] = {}
 
     def value(self, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value:
-        """A value without a producer, under exactly this name."""
+        """Return a value without a producer, under exactly this name."""
         return ir.val(name, dtype, shape)
 
     def initializer(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-        """A constant, under a unique name made from this one."""
+        """Return a constant, under a unique name made from this one."""
         value = ir.val(self.names.unique(name), const_value=tensor)
         tensor.name = value.name
         self.initializers.append(value)
         return value
 
     def array(self, name: str, array: npt.NDArray[Any]) -> ir.Value:
-        """A small constant from a numpy array."""
+        """Return a small constant from a numpy array."""
         return self.initializer(name, ir.Tensor(np.asarray(array)))
 
     def shared(self, name: str, array: npt.NDArray[Any]) -> ir.Value:
-        """A constant that is written once, however often it is asked for."""
+        """Return a constant that is written once, however often it is asked for."""
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._shared:
             self._shared[key] = self.array(name, array)
@@ -162,22 +162,22 @@ class Builder:
         **attributes: Any,  # those that are None are left out
     ) -> tuple[ir.Value, ...]:
         """Append one node."""
-        given = list(inputs)
-        while given and given[-1] is None:
-            given.pop()
+        operands = list(inputs)
+        while operands and operands[-1] is None:
+            operands.pop()
         node = ir.Node(
             domain,
             op_type,
-            given,
+            operands,
             [_attribute(name, value) for name, value in attributes.items() if value is not None],
             outputs=[self.value(self.names.unique(name), dtype, shape) for name, dtype, shape in outputs],
             name=self.node_names.unique(f"{outputs[0][0][:MAX_NAME]}/{op_type}"),
         )
         if source:
             node.metadata_props[SOURCE] = source
-        for made, (name, _, _) in zip(node.outputs, outputs, strict=True):
+        for output, (name, _, _) in zip(node.outputs, outputs, strict=True):
             if name in self.stand_for:
-                node.metadata_props[STANDS_FOR] = made.metadata_props[STANDS_FOR] = self.stand_for[name]
+                node.metadata_props[STANDS_FOR] = output.metadata_props[STANDS_FOR] = self.stand_for[name]
         self.nodes.append(node)
         return tuple(node.outputs)
 
@@ -188,7 +188,7 @@ MAX_INITIAL = 4096  # elements of an initial value that goes into the metadata
 
 
 class Handle(NamedTuple):
-    """What a resource tensor refers to: a variable or a table, by the name that all its users share."""
+    """The variable or the table that a resource tensor refers to, by the name that all its users share."""
 
     kind: str
     name: str
@@ -221,7 +221,7 @@ class Variables:
         """Variable -> its value at the beginning, and the constant that this is: known to nobody until the end."""
 
     def load(self, key: str, name: str, dtype: ir.DataType, shape: Dims) -> ir.Value | None:
-        """A variable's value; None if it has none yet."""
+        """Return a variable's value; None if it has none yet."""
         if key not in self.current and self.io:
             self._names[key] = name
             value = self.builder.value(self.builder.names.unique(name), dtype, shape)
@@ -237,7 +237,7 @@ class Variables:
             self._begun[key] = value, tensor
         self.current[key] = value
 
-    def held(self, key: str, like: ir.Value) -> ir.Value:
+    def initial_value(self, key: str, like: ir.Value) -> ir.Value:
         """Return what a variable holds before it is assigned such a value, for the case that it is not."""
         value = self.load(key, self._names[key], like.dtype, dims(like)) if like.dtype is not None else None
         if value is None:
@@ -245,7 +245,7 @@ class Variables:
         return value
 
     def assigned(self, before: dict[str, ir.Value]) -> list[str]:
-        """The variables that hold another value than before; to become an input is no assignment."""
+        """Return the variables that hold another value than before; to become an input is no assignment."""
         return [k for k, v in self.current.items() if before.get(k, self.inputs.get(k)) is not v]
 
     @property
@@ -263,7 +263,7 @@ class Variables:
         self.changed, self._set_up = before, None
 
     @contextmanager
-    def apart(self) -> Iterator[dict[str, ir.Value]]:
+    def forgetting(self) -> Iterator[dict[str, ir.Value]]:
         """Forget what is assigned within, which may not run: yields the values before.
 
         Variables that became inputs within stay inputs.
@@ -288,20 +288,20 @@ class Variables:
 
     def outputs(self) -> list[ir.Value]:
         """`NAME_next` for every variable that was read or assigned; the runs' interface is complete after this."""
-        made = []
+        next_values = []
         for key, value in self.current.items() if self.io else ():
             if value.dtype is None:
                 raise ValueError(f"{value.name} has no type")
-            given = self.inputs.get(key)
-            name = f"{given.name if given is not None else self._names[key]}_next"
+            graph_input = self.inputs.get(key)
+            name = f"{graph_input.name if graph_input is not None else self._names[key]}_next"
             (last,) = self.builder.emit("Identity", [value], [(name, value.dtype, dims(value))])
             last.metadata_props["relayout.state"] = key
-            if given is not None:
-                given.metadata_props["relayout.state"] = key
+            if graph_input is not None:
+                graph_input.metadata_props["relayout.state"] = key
                 if self.initial.get(key):
-                    given.metadata_props[INITIAL] = self.initial[key]
-            made.append(last)
-        return made
+                    graph_input.metadata_props[INITIAL] = self.initial[key]
+            next_values.append(last)
+        return next_values
 
 
 def variable_name(operator: Operator) -> str:

@@ -47,10 +47,10 @@ class Sum(NamedTuple):
 
     def plus(self, other: "Sum", times: int = 1) -> "Sum":
         """Add another sum, so many times."""
-        found = dict(self.terms)
+        factor_of = dict(self.terms)
         for unknown, factor in other.terms:
-            found[unknown] = found.get(unknown, 0) + times * factor
-        terms = sorted((unknown, factor) for unknown, factor in found.items() if factor)
+            factor_of[unknown] = factor_of.get(unknown, 0) + times * factor
+        terms = sorted((unknown, factor) for unknown, factor in factor_of.items() if factor)
         if len(terms) > MAX_TERMS:
             raise ValueError("too many unknowns")
         return Sum(self.number + times * other.number, tuple(terms))
@@ -69,10 +69,10 @@ class Sums:
         """Return the elements of a short integer tensor; None where it is none."""
         if index not in self._known:
             self._known[index] = None  # what a damaged file computes from itself
-            self._known[index] = self._found(index)
+            self._known[index] = self._elements(index)
         return self._known[index]
 
-    def _found(self, index: int) -> Elements | None:
+    def _elements(self, index: int) -> Elements | None:
         tensor = self.tensors[index] if 0 <= index < len(self.tensors) else None
         if tensor is None or tensor.type not in INTEGERS or prod(tensor.shape) > MAX_ELEMENTS:
             return None
@@ -95,9 +95,9 @@ class Sums:
 
     def operand(self, operator: Operator, i: int) -> Elements:
         """Return the elements of an operand."""
-        if (found := self.of(operator.inputs[i])) is None:
+        if (elements := self.of(operator.inputs[i])) is None:
             raise ValueError("not known")
-        return found
+        return elements
 
     def numbers(self, operator: Operator, i: int) -> list[int]:
         """Return the elements of an operand that are all numbers."""
@@ -131,8 +131,8 @@ class Sums:
             else:
                 begin = None if options.begin_mask & bit else start
                 index.append(slice(begin, None if options.end_mask & bit else end, step))
-        found = x[tuple(index)]
-        return found if isinstance(found, np.ndarray) else _filled((), [found])
+        part = x[tuple(index)]
+        return part if isinstance(part, np.ndarray) else _filled((), [part])
 
     def operands(self, operator: Operator) -> list[Elements]:
         """Return the elements of all operands."""
@@ -169,10 +169,10 @@ class Sums:
 
 def _filled(shape: tuple[int, ...], items: Iterable[Sum]) -> Elements:
     """Fill an array with sums, which numpy takes apart if it is left to it."""
-    found = np.empty(prod(shape), object)
+    elements = np.empty(prod(shape), object)
     for position, item in enumerate(items):
-        found[position] = item
-    return found.reshape(shape)
+        elements[position] = item
+    return elements.reshape(shape)
 
 
 _PAIRS: dict[str, Callable[[Sums, Sum, Sum], Sum]] = {
@@ -240,12 +240,12 @@ class _Joining(SubgraphRewriting):
             chain = self._chain(operator) if operator.name == "BATCH_TO_SPACE_ND" else None
             border = None if chain is None else self._border(chain)
             operators += [operator] if chain is None or border is None else self._joined(chain, border)
-        kept, read = list[Operator](), set(self.subgraph.outputs)
+        remaining_operators, read = list[Operator](), set(self.subgraph.outputs)
         for operator in reversed(operators):  # what only a convolution read is gone with it
             if operator.place not in self.gone or not read.isdisjoint(operator.outputs):
                 read.update(operator.inputs)
-                kept.append(operator)
-        return self.subgraph._replace(tensors=tuple(self.tensors), operators=tuple(reversed(kept)))
+                remaining_operators.append(operator)
+        return self.subgraph._replace(tensors=tuple(self.tensors), operators=tuple(reversed(remaining_operators)))
 
     def _chain(self, batch: Operator) -> _Chain | None:
         """Find the operators that end with this one, if they are a dilated convolution."""
@@ -273,8 +273,8 @@ class _Joining(SubgraphRewriting):
 
     def _before(self, operator: Operator) -> Operator | None:
         """Find the operator of one result that computes the first operand of another."""
-        found = self.flow.producer(operator.inputs[0]) if operator.inputs and operator.inputs[0] >= 0 else None
-        return found if found is not None and len(found.outputs) == 1 and found.inputs else None
+        producer = self.flow.producer(operator.inputs[0]) if operator.inputs and operator.inputs[0] >= 0 else None
+        return producer if producer is not None and len(producer.outputs) == 1 and producer.inputs else None
 
     def _inserted(self, without: int, image: int, expected: int = 0) -> int:
         """Find the axis that an image has more than a tensor; 0 where it is no such image."""
@@ -314,10 +314,10 @@ class _Joining(SubgraphRewriting):
             return None
         if pads is None or crops is None or not pads.shape == crops.shape == (count, 2):
             return None
-        found = [pad.plus(crop, -1) for pad, crop in zip(pads.reshape(-1), crops.reshape(-1), strict=True)]
-        if any(each.terms or each.number < 0 for each in found):
+        margins = [pad.plus(crop, -1) for pad, crop in zip(pads.reshape(-1), crops.reshape(-1), strict=True)]
+        if any(each.terms or each.number < 0 for each in margins):
             return None
-        pairs = [(found[2 * i].number, found[2 * i + 1].number) for i in range(count)]
+        pairs = [(margins[2 * i].number, margins[2 * i + 1].number) for i in range(count)]
         return (*pairs, *[(0, 0)] * (IMAGE - 2 - bool(chain.axis) - count))
 
     def _joined(self, chain: _Chain, border: Border) -> list[Operator]:
@@ -325,12 +325,14 @@ class _Joining(SubgraphRewriting):
         x, border = self._unpadded(chain, border)
         block = self.sums.numbers(chain.space, 1)
         dilations = [*block, *[1] * (IMAGE - 2 - bool(chain.axis) - len(block))]
-        found: list[Operator] = []
+        new_operators: list[Operator] = []
         if chain.inserting is not None:
             dilations.insert(chain.axis - 1, 1)
             border = (*border[: chain.axis - 1], (0, 0), *border[chain.axis - 1 :])
-            found.append(self._made(chain.inserting, "EXPAND_DIMS", x, self._inserted_at(x, chain.axis), [chain.axis]))
-            x = found[-1].outputs[0]
+            new_operators.append(
+                self._new_operator(chain.inserting, "EXPAND_DIMS", x, self._inserted_at(x, chain.axis), [chain.axis])
+            )
+            x = new_operators[-1].outputs[0]
         if any(map(any, border)):
             pads = [(0, 0), *border, (0, 0)]
             inner = self.tensors[x]
@@ -339,13 +341,13 @@ class _Joining(SubgraphRewriting):
                 for dims in (inner.signature, inner.shape)
             )
             grown = replace(inner, shape=shape, signature=signature, data=None, is_variable=False)
-            found.append(self._made(chain.space, "PAD", x, grown, pads))
-            x = found[-1].outputs[0]
+            new_operators.append(self._new_operator(chain.space, "PAD", x, grown, pads))
+            x = new_operators[-1].outputs[0]
         convolution, result = chain.convolution, chain.batch.outputs[0]
         options = options_of(convolution)
         steps = {"dilation_h_factor": dilations[0], "dilation_w_factor": dilations[1]}
         y = result if chain.dropping is None else self._added(self._inserted_at(result, chain.axis), "convolved")
-        found.append(
+        new_operators.append(
             convolution._replace(
                 inputs=(x, *convolution.inputs[1:]),
                 outputs=(y,),
@@ -354,29 +356,31 @@ class _Joining(SubgraphRewriting):
         )
         if chain.dropping is not None:
             squeezed = Table("SqueezeOptions", 0, {"squeeze_dims": np.array([chain.axis], np.int32)})
-            found.append(
+            new_operators.append(
                 chain.dropping._replace(name="SQUEEZE", inputs=(y,), outputs=(result,), options=squeezed, version=1)
             )
         others = (chain.space, chain.inserting, convolution, chain.dropping)
         self.gone |= {operator.place for operator in others if operator is not None}
-        return found
+        return new_operators
 
     def _unpadded(self, chain: _Chain, border: Border) -> tuple[int, Border]:
         """Return what the chain reads, and its border; with that of a PAD before it, which then goes."""
         x, pad = chain.space.inputs[0], self._before(chain.space)
         if pad is None or pad.name != "PAD" or len(pad.inputs) < 2 or min(pad.inputs) < 0:
             return x, border
-        found, inner = self.sums.of(pad.inputs[1]), self.tensors[pad.inputs[0]]
+        pads, inner = self.sums.of(pad.inputs[1]), self.tensors[pad.inputs[0]]
         rank = len(border) + 2
-        if found is None or found.shape != (rank, 2) or any(each.terms for each in found.reshape(-1)):
+        if pads is None or pads.shape != (rank, 2) or any(each.terms for each in pads.reshape(-1)):
             return x, border
-        outer, *added, last = [(int(a.number), int(b.number)) for a, b in found]
+        outer, *added, last = [(int(a.number), int(b.number)) for a, b in pads]
         if any((*outer, *last)) or min(map(min, added)) < 0 or not _mean_the_same([inner, self.tensors[x]]):
             return x, border
         self.gone.add(pad.place)
         return inner.index, tuple((a + c, b + d) for (a, b), (c, d) in zip(border, added, strict=True))
 
-    def _made(self, operator: Operator, name: str, x: int, result: Tensor, numbers: Sequence[object]) -> Operator:
+    def _new_operator(
+        self, operator: Operator, name: str, x: int, result: Tensor, numbers: Sequence[object]
+    ) -> Operator:
         """Make an operator of a tensor and a constant, in the place of another."""
         elements = np.array(numbers, np.int32)
         constant = replace(

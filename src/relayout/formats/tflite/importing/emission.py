@@ -207,18 +207,18 @@ def options_of(
     operator: Operator,  # the operator, one that is registered
     entry: Entry | None = None,  # its entry, where that is at hand
 ) -> Table:
-    """An operator's options, with the defaults where a file leaves them out.
+    """Return an operator's options, with the defaults where a file leaves them out.
 
     Raises:
         ReadError: they are those of another operator.
     """
     entry = entry or entry_of(operator.name)
-    found, kind = operator.options, entry.options if entry else ""
-    if found is None:
+    options, kind = operator.options, entry.options if entry else ""
+    if options is None:
         return empty_table(SCHEMA, kind) if kind else Table("", 0, {})
-    if kind and found.kind != kind:
-        raise ReadError(f"{operator.name} has {found.kind}, not {kind}", where=operator.place)
-    return found
+    if kind and options.kind != kind:
+        raise ReadError(f"{operator.name} has {options.kind}, not {kind}", where=operator.place)
+    return options
 
 
 class Emission:
@@ -236,13 +236,13 @@ class Emission:
         return i < len(self.operator.inputs) and self.operator.inputs[i] >= 0
 
     def input(self, i: int) -> Tensor:
-        """The tensor of operand i."""
+        """Return the tensor of operand i."""
         if not self.has(i):
             raise ReadError(f"{self.operator.name} lacks operand {i}", where=f"{self.operator.place}.inputs")
         return self.tensors.subgraph.tensors[self.operator.inputs[i]]
 
     def output(self, i: int = 0) -> Tensor:
-        """The tensor of result i."""
+        """Return the tensor of result i."""
         if i >= len(self.operator.outputs):
             raise ReadError(f"{self.operator.name} lacks result {i}", where=f"{self.operator.place}.outputs")
         return self.tensors.subgraph.tensors[self.operator.outputs[i]]
@@ -289,13 +289,13 @@ class Emission:
         # The condition of a Where is boolean whatever is chosen among.
         skipped = 1 if op_type == "Where" else 0
         types = [v.dtype for v in inputs[skipped:] if v is not None and v.dtype is not None]
-        found: dict[ir.DataType | None, ir.DataType] = {kind: others[kind] for kind in types if kind in others}
-        given = [
-            self.cast(v, found[v.dtype]) if v is not None and v.dtype in found and i >= skipped else v
+        stand_in_of: dict[ir.DataType | None, ir.DataType] = {kind: others[kind] for kind in types if kind in others}
+        operands = [
+            self.cast(v, stand_in_of[v.dtype]) if v is not None and v.dtype in stand_in_of and i >= skipped else v
             for i, v in enumerate(inputs)
         ]
-        outputs = [(name, found.get(dtype, dtype), shape) for shape in shapes]
-        results = self.builder.emit(op_type, given, outputs, source=self.source, **attributes)
+        outputs = [(name, stand_in_of.get(dtype, dtype), shape) for shape in shapes]
+        results = self.builder.emit(op_type, operands, outputs, source=self.source, **attributes)
         return tuple(self.cast(value, dtype) for value in results)
 
     def each(self, op_type: str, *operands: ir.Value, dtype: ir.DataType | None = None, **attributes: Any) -> ir.Value:
@@ -303,23 +303,23 @@ class Emission:
         return self.emit(op_type, operands, dtype=dtype, **attributes)
 
     def hint(self, suffix: str) -> str:
-        """The name wanted for a value of this operator's own."""
+        """Return the name wanted for a value of this operator's own."""
         return self.tensors.hint(self.output(), suffix)
 
     def damaged(self, what: str) -> ReadError:
-        """The error of a file in which this operator is not what its kernel takes."""
+        """Return the error of a file in which this operator is not what its kernel takes."""
         return ReadError(what, where=self.place)
 
     def array(self, name: str, array: npt.ArrayLike) -> ir.Value:
-        """A constant of this operator's own."""
+        """Return a constant of this operator's own."""
         return self.builder.array(self.hint(name), np.asarray(array))
 
     def ints(self, values: Sequence[int], name: str = "axes") -> ir.Value:
-        """A one-dimensional int64 constant."""
+        """Return a one-dimensional int64 constant."""
         return self.array(name, np.array(values, np.int64))
 
     def number(self, value: float, like: ir.Value, name: str = "constant") -> ir.Value:
-        """A scalar constant of the same type as a value."""
+        """Return a scalar constant of the same type as a value."""
         if like.dtype is None:
             raise ValueError(f"{like.name} has no type")
         with np.errstate(over="ignore"):  # damaged files ask for numbers beyond the type's: infinity
@@ -327,14 +327,14 @@ class Emission:
         return self.array(name, constant)
 
     def transpose(self, value: ir.Value, perm: Sequence[int], name: str = "") -> ir.Value:
-        """A Transpose; the result is named after the value."""
+        """Return a Transpose; the result is named after the value."""
         if len(dims(value)) != len(perm):
             raise self.damaged(f"{self.operator.name} wants rank {len(perm)}, not {len(dims(value))}")
         name = name or f"{(value.name or '')[:MAX_NAME]}/transposed"
         return self.emit("Transpose", [value], name=name, perm=list(perm))
 
     def reshape(self, value: ir.Value, shape: Sequence[Dim]) -> ir.Value:
-        """A Reshape to known extents, of which at most one may be known only at run time."""
+        """Return a Reshape to known extents, of which at most one may be known only at run time."""
         target = [dim if isinstance(dim, int) else -1 for dim in shape]
         if target.count(-1) > 1:
             raise Unsupported("a shape with several unknown dimensions")
@@ -343,7 +343,7 @@ class Emission:
         return self.emit("Reshape", [value, self.ints(target, "shape")], tuple(shape), allowzero=zero)
 
     def cast(self, value: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """A Cast, or the value itself if it has the type."""
+        """Return a Cast, or the value itself if it has the type."""
         return value if value.dtype == dtype else self.emit("Cast", [value], dtype=dtype, to=dtype)
 
     def fixed(self, extents: Sequence[Dim], unknown: str) -> list[int]:
@@ -354,7 +354,7 @@ class Emission:
         return known
 
     def out_dims(self, known: Sequence[Dim], i: int = 0) -> Dims:
-        """The shape of result i: what is known from the operands, else what the file says, else a name."""
+        """Return the shape of result i: what is known from the operands, else what the file says, else a name."""
         tensor = self.output(i)
         declared = self.tensors.claimed(tensor)
         if len(declared) != len(known):

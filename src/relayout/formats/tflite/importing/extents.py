@@ -35,7 +35,7 @@ def _closed(name: str) -> str:
 
 
 def shifted(dim: Dim, by: int) -> Dim:
-    """A dimension and so much more, or less."""
+    """Return a dimension and so much more, or less."""
     if isinstance(dim, int):
         return dim + by
     if dim is None or not by:
@@ -46,7 +46,7 @@ def shifted(dim: Dim, by: int) -> Dim:
 
 
 def times(dim: Dim, factor: int) -> Dim:
-    """A multiple of a dimension."""
+    """Return a multiple of a dimension."""
     if isinstance(dim, int):
         return dim * factor
     if dim is None or factor == 1:
@@ -59,7 +59,7 @@ def times(dim: Dim, factor: int) -> Dim:
 
 
 def divided(dim: Dim, by: int) -> Dim:
-    """A dimension that is known to be a multiple, divided."""
+    """Return a dimension that is known to be a multiple, divided."""
     if isinstance(dim, int):
         return dim // by
     if dim is None or by == 1:
@@ -71,7 +71,7 @@ def divided(dim: Dim, by: int) -> Dim:
 
 
 def shrunk(dim: Dim, by: int) -> Dim:
-    """A dimension divided, rounded up: of `ceil(h/2)` one half is `ceil(h/4)`."""
+    """Return a dimension divided, rounded up: of `ceil(h/2)` one half is `ceil(h/4)`."""
     if isinstance(dim, int):
         return -(-dim // by)
     if dim is None or by == 1:
@@ -100,7 +100,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def total(dims: Iterable[Dim]) -> Dim:
-    """The sum of dimensions, if at most one of them has a name."""
+    """Return the sum of dimensions, if at most one of them has a name."""
     fixed, name = 0, None
     for dim in dims:
         if isinstance(dim, int):
@@ -131,7 +131,7 @@ _Known = npt.NDArray[Any]
 
 
 def contents(value: ir.Value) -> tuple[Dim, ...] | None:
-    """The elements of a one-dimensional integer tensor, as far as they are known; None where nothing is."""
+    """Return the elements of a one-dimensional integer tensor, as far as they are known; None where nothing is."""
     elements = _Reader().read(value)
     if elements is None or elements.ndim != 1 or all(e is None for e in elements.tolist()):
         return None
@@ -139,7 +139,7 @@ def contents(value: ir.Value) -> tuple[Dim, ...] | None:
 
 
 def element(value: ir.Value) -> Dim:
-    """The only element of an integer tensor, if it is known."""
+    """Return the only element of an integer tensor, if it is known."""
     elements = _Reader().read(value)
     single: Dim = elements.reshape(-1).tolist()[0] if elements is not None and elements.size == 1 else None
     return single
@@ -164,15 +164,15 @@ def without_unread(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value], spare:
 
     A constant has taken the place of the former, an attribute that of the latter.
     """
-    kept: list[ir.Node] = []
+    remaining_nodes: list[ir.Node] = []
     results = {id(value) for value in outputs}
     for node in reversed(nodes):
         of_shapes = node.op_type in _RULES and all(_is_of_shapes(v) for v in node.outputs)
         if (of_shapes or id(node) in spare) and not any(v.uses() or id(v) in results for v in node.outputs):
             node.resize_inputs(0)
         else:
-            kept.append(node)
-    return kept[::-1]
+            remaining_nodes.append(node)
+    return remaining_nodes[::-1]
 
 
 def _is_of_shapes(value: ir.Value) -> bool:
@@ -191,21 +191,21 @@ class _Reader:
         self.left, self.is_settled = MAX_STEPS, is_settled
 
     def read(self, value: ir.Value) -> _Known | None:
-        """The elements of an integer tensor, as far as they are known."""
+        """Return the elements of an integer tensor, as far as they are known."""
         try:
             return self.known(value) if value.dtype in _INTEGERS else None
         except _FAILURES:
             return None
 
     def numbers(self, value: ir.Value) -> _Known | None:
-        """The elements of a tensor that is known as a whole."""
+        """Return the elements of a tensor that is known as a whole."""
         try:
             return self.typed(value)
         except _FAILURES:
             return None
 
     def typed(self, value: ir.Value | None) -> _Known:
-        """The same in the tensor's own type, in which arithmetic rounds and wraps as it should."""
+        """Return the known elements in the tensor's own type, in which arithmetic rounds and wraps as it should."""
         elements = self.known(value)
         if elements.dtype != object or value is None or value.dtype is None:
             return elements
@@ -324,10 +324,10 @@ class _Reader:
         how = node.attributes["reduction"].as_string() if "reduction" in node.attributes else ""
         if node.outputs[0].dtype not in _INTEGERS or how not in _SCATTERED:
             raise _Unknown
-        x, index, given = self.known(node.inputs[0]).copy(), self.fixed(node, 1), self.known(node.inputs[2])
-        if x.ndim != 1 or given.shape != (len(index),):
+        x, index, updates = self.known(node.inputs[0]).copy(), self.fixed(node, 1), self.known(node.inputs[2])
+        if x.ndim != 1 or updates.shape != (len(index),):
             raise _Unknown
-        for place, element_ in zip(index, given.tolist(), strict=True):
+        for place, element_ in zip(index, updates.tolist(), strict=True):
             x[place] = _SCATTERED[how](x[place], element_)
         return x
 

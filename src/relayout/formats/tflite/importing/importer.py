@@ -50,7 +50,7 @@ class SubgraphRewriting:
         self.tensors = list(self.subgraph.tensors)
 
     def add(self, tensor: Tensor, suffix: str) -> int:
-        """One more tensor, called as this one and something more; its index."""
+        """Return one more tensor, called as this one and something more; its index."""
         index = len(self.tensors)
         beside = tensor.index if tensor.beside < 0 else tensor.beside
         self.tensors.append(replace(tensor, index=index, name=f"{tensor.name}/{suffix}", beside=beside))
@@ -102,7 +102,7 @@ def _imported(model: Model, data: Source, stem: str, choices: Choices) -> ir.Mod
     opset = sufficient_opset(model, quant=choices.quant) if choices.opset is None else choices.opset
     chosen = _signature(model, choices.signature)
     index = chosen.subgraph if chosen else 0
-    whole, found = model.subgraphs[index], metadata(model, index, data)
+    whole, file_metadata = model.subgraphs[index], metadata(model, index, data)
     unknown = _unknown_custom_ops(model, choices.custom_ops)
     if choices.inputs or choices.outputs:
         part = cut(model, index, chosen, choices.inputs, choices.outputs)
@@ -116,7 +116,7 @@ def _imported(model: Model, data: Source, stem: str, choices: Choices) -> ir.Mod
     imported = _Import(program, subgraph, chosen, choices.dims)
     result = imported.run(subgraph.name or stem, unknown)
     add_facts(result, is_tflite=True, is_annotated=False, fixed_dims=frozenset(imported.fixed))
-    _describe(result, found, whole)
+    _describe(result, file_metadata, whole)
     add_notes(result, *unknown)
     add_facts(result, begun_anew=tuple(program.variables.begun_anew))
     if not choices.inputs:
@@ -161,12 +161,12 @@ def _advice(unsupported: Mapping[str, object], ends: str) -> str:
     )
 
 
-def _describe(result: ir.Model, found: Metadata, subgraph: Subgraph) -> None:
+def _describe(result: ir.Model, file_metadata: Metadata, subgraph: Subgraph) -> None:
     """Write what the file says of itself into the model."""
-    result.doc_string = found.description or None
-    result.metadata_props.update(found.properties)
-    add_notes(result, *found.notes)
-    own = {subgraph.tensors[i].name: text for i, text in found.texts.items()}
+    result.doc_string = file_metadata.description or None
+    result.metadata_props.update(file_metadata.properties)
+    add_notes(result, *file_metadata.notes)
+    own = {subgraph.tensors[i].name: text for i, text in file_metadata.texts.items()}
     for value in (*result.graph.inputs, *result.graph.outputs):
         if text := own.get(value.metadata_props.get(TENSOR, value.name or "")):
             value.doc_string = text
@@ -197,9 +197,9 @@ def _rewritten(model: Model) -> Model:
 
 
 def _entry(name: str) -> Entry | None:
-    found = entry_of(name)
-    if found is not None or not name.startswith(CUSTOM):
-        return found
+    entry = entry_of(name)
+    if entry is not None or not name.startswith(CUSTOM):
+        return entry
     from relayout.formats.tflite.importing.operators.custom import CARRIED
 
     return CARRIED
@@ -224,15 +224,15 @@ class _Import:
         inputs = [self.graph_input(index, first=i == 0) for i, index in enumerate(self.subgraph.inputs)]
         self.program.run(self.tensors)
         if self.program.unsupported:
-            found = {k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()}
-            advice = _advice(found, self.ends_before())
-            raise UnsupportedError(found, "; ".join([*unknown, advice]) if advice else "")
+            unsupported = {k: (len(v), next(iter(v))) for k, v in self.program.unsupported.items()}
+            advice = _advice(unsupported, self.ends_before())
+            raise UnsupportedError(unsupported, "; ".join([*unknown, advice]) if advice else "")
         outputs = self.graph_outputs(extra) + self.program.variables.outputs()
         variables = self.program.variables.finish()
-        left = list(self.program.variables.current.values())
-        nodes = without_unread(self.builder.nodes, [*outputs, *left], self.builder.spare)
+        variable_values = list(self.program.variables.current.values())
+        nodes = without_unread(self.builder.nodes, [*outputs, *variable_values], self.builder.spare)
         # Operands that became attributes or shapes leave their constants unread.
-        assigned = {id(value) for value in left}
+        assigned = {id(value) for value in variable_values}
         used = [value for value in self.builder.initializers if value.uses() or id(value) in assigned]
         graph = ir.Graph(
             [*inputs, *self.program.variables.inputs.values()],
@@ -267,19 +267,19 @@ class _Import:
     def name_interface(self) -> list[str]:
         """Give inputs and outputs the names that the signature has for them; returns a name for each output."""
         signature = self.signature
-        given = {index: name for name, index in reversed(signature.inputs if signature else ()) if name}
-        wanted: dict[int, list[str]] = {}
+        input_names = {index: name for name, index in reversed(signature.inputs if signature else ()) if name}
+        output_names: dict[int, list[str]] = {}
         for name, index in signature.outputs if signature else ():
             if name:
-                wanted.setdefault(index, []).append(name)
+                output_names.setdefault(index, []).append(name)
         names, unique = self.tensors.names, self.builder.names.unique
         for index in self.subgraph.inputs:
-            if index in given and index not in names:
-                names[index] = unique(given[index])
+            if index in input_names and index not in names:
+                names[index] = unique(input_names[index])
         outputs = []
         for index in self.subgraph.outputs:
-            called = wanted.get(index) or [self.subgraph.tensors[index].name or f"tensor_{index}"]
-            if index in wanted and index not in names:
+            called = output_names.get(index) or [self.subgraph.tensors[index].name or f"tensor_{index}"]
+            if index in output_names and index not in names:
                 names[index] = unique(called[0])
             # A tensor that is given twice has two names; the last is that of all further times.
             outputs.append(called.pop(0) if len(called) > 1 else called[0])
@@ -346,7 +346,7 @@ def cut(
     inputs: Sequence[str] | None,  # names of its inputs, or of tensors in between
     outputs: Sequence[str] | None,  # likewise
 ) -> Subgraph:
-    """The part of a subgraph that computes `outputs` from `inputs`; the rules are those of `formats.onnx.cut`.
+    """Return the part of a subgraph that computes `outputs` from `inputs`; the rules are those of `formats.onnx.cut`.
 
     A name is a tensor's own or the signature's for it. Of several tensors of one name, `NAME#INDEX` means one.
 
@@ -368,7 +368,7 @@ def cut(
         if start not in read and start not in subgraph.inputs:
             raise NamesError(f"--inputs {name}: none of the outputs is computed from it, or only through other inputs")
     starts += [i for i in subgraph.inputs if i in read and i not in starts]
-    return _apart(subgraph._replace(inputs=tuple(starts), outputs=ends, operators=operators))
+    return _with_stand_ins(subgraph._replace(inputs=tuple(starts), outputs=ends, operators=operators))
 
 
 def _refuse_inputs(subgraph: Subgraph, names: Sequence[str], ends: Sequence[int]) -> None:
@@ -378,7 +378,7 @@ def _refuse_inputs(subgraph: Subgraph, names: Sequence[str], ends: Sequence[int]
             raise NamesError(f"--outputs {name}: it is an input of the model: nothing lies in between")
 
 
-def _apart(part: Subgraph) -> Subgraph:
+def _with_stand_ins(part: Subgraph) -> Subgraph:
     """Of an operator with several results one may be an input now and another still be computed: it gets a stand-in."""
     tensors, operators = list(part.tensors), []
     for operator in part.operators:
@@ -392,30 +392,30 @@ def _apart(part: Subgraph) -> Subgraph:
 
 
 def _needed(subgraph: Subgraph, starts: set[int], ends: Sequence[int]) -> tuple[tuple[Operator, ...], set[int]]:
-    """The operators that the ends need, in order, and every tensor that is read.
+    """Return the operators that the ends need, in order, and every tensor that is read.
 
     Operators without results (assignments, imports of tables) are kept where the part has state: a resource, which any
     handle of its name reaches, or a body, which may make one.
     """
-    makers = {i: operator for operator in subgraph.operators for i in operator.outputs if i not in starts}
+    producers = {i: operator for operator in subgraph.operators for i in operator.outputs if i not in starts}
     acting = [operator for operator in subgraph.operators if not operator.outputs]
-    kept: set[int] = set()
+    needed_ids: set[int] = set()
     read: set[int] = set()
-    left = list(ends)
-    while left:
-        while left:
-            i = left.pop()
+    pending = list(ends)
+    while pending:
+        while pending:
+            i = pending.pop()
             if i < 0 or i in read:
                 continue
             read.add(i)
-            maker = makers.get(i)
-            if maker is not None and id(maker) not in kept:
-                kept.add(id(maker))
-                left += maker.inputs
-        if any(_has_state(subgraph, operator) for operator in subgraph.operators if id(operator) in kept):
-            left = [i for operator in acting if id(operator) not in kept for i in operator.inputs]
-            kept.update(map(id, acting))
-    return tuple(operator for operator in subgraph.operators if id(operator) in kept), read
+            producer = producers.get(i)
+            if producer is not None and id(producer) not in needed_ids:
+                needed_ids.add(id(producer))
+                pending += producer.inputs
+        if any(_has_state(subgraph, operator) for operator in subgraph.operators if id(operator) in needed_ids):
+            pending = [i for operator in acting if id(operator) not in needed_ids for i in operator.inputs]
+            needed_ids.update(map(id, acting))
+    return tuple(operator for operator in subgraph.operators if id(operator) in needed_ids), read
 
 
 def _has_state(subgraph: Subgraph, operator: Operator) -> bool:
@@ -427,7 +427,7 @@ def _has_state(subgraph: Subgraph, operator: Operator) -> bool:
 
 
 class _Names:
-    """What tensors may be called."""
+    """The names by which a user may call tensors."""
 
     def __init__(self, model: Model, index: int, signature: Signature | None) -> None:
         self.model, self.index = model, index
@@ -438,10 +438,12 @@ class _Names:
         ends = (signature.outputs, signature.inputs) if signature else ((), ())
         # An input and an output may have one name in a signature: each side's own comes last, and counts.
         by_side = {"inputs": (*ends[0], *ends[1]), "outputs": (*ends[1], *ends[0])}
-        self.signed = {side: {name: position for name, position in given if name} for side, given in by_side.items()}
+        self.signed = {
+            side: {name: position for name, position in entries if name} for side, entries in by_side.items()
+        }
         subgraph = model.subgraphs[index]
-        made = {i for operator in subgraph.operators for i in operator.outputs}
-        self.computed = made | {*subgraph.inputs, *subgraph.outputs}
+        operator_outputs = {i for operator in subgraph.operators for i in operator.outputs}
+        self.computed = operator_outputs | {*subgraph.inputs, *subgraph.outputs}
 
     def refuse_constants(self, side: str, names: Sequence[str], tensors: Sequence[int]) -> None:
         for name, tensor in zip(names, tensors, strict=False):
@@ -451,14 +453,14 @@ class _Names:
     def find(self, side: str, name: str) -> int:
         if name in self.signed[side]:
             return self.signed[side][name]
-        if not (found := self.own.get(name, [])):
+        if not (indices := self.own.get(name, [])):
             stem, _, number = name.rpartition("#")
-            found = [i for i in self.own.get(stem, []) if str(i) == number]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            listed = ", ".join(f"{name}#{i}" for i in found[:8])
-            raise NamesError(f"--{side} {name}: {len(found)} tensors have that name; say which: {listed}")
+            indices = [i for i in self.own.get(stem, []) if str(i) == number]
+        if len(indices) == 1:
+            return indices[0]
+        if indices:
+            listed = ", ".join(f"{name}#{i}" for i in indices[:8])
+            raise NamesError(f"--{side} {name}: {len(indices)} tensors have that name; say which: {listed}")
         for i, other in enumerate(self.model.subgraphs):
             if i != self.index and any(tensor.name == name for tensor in other.tensors):
                 raise NamesError(

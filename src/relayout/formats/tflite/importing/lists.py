@@ -38,18 +38,18 @@ SHAPES = {"FromTensor": 1, "Gather": 2, "GetItem": 2, "PopBack": 1, "Reserve": 0
 
 
 def as_tensors(model: Model) -> Model:
-    """The model with a type and a shape for every list whose rows have one."""
-    found = _Lists(model)
+    """Return the model with a type and a shape for every list whose rows have one."""
+    lists = _Lists(model)
     subgraphs = []
     for s, subgraph in enumerate(model.subgraphs):
-        tensors = tuple(found.typed((s, t), tensor) for t, tensor in enumerate(subgraph.tensors))
+        tensors = tuple(lists.typed((s, t), tensor) for t, tensor in enumerate(subgraph.tensors))
         subgraphs.append(subgraph._replace(tensors=tensors))
     return model._replace(subgraphs=tuple(subgraphs))
 
 
 @dataclass
 class _Told:
-    """What is said of one list."""
+    """The types and shapes that operators state of one list."""
 
     types: set[TensorType] = field(default_factory=set)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
@@ -67,7 +67,7 @@ class _Lists:
     def __init__(self, model: Model) -> None:
         self.model = model
         self._parents: dict[_Place, _Place] = {}
-        self._told: dict[_Place, _Told] = {}
+        self._facts: dict[_Place, _Told] = {}
         for s, subgraph in enumerate(model.subgraphs):
             for operator in subgraph.operators:
                 for one, other in self._same(s, operator):
@@ -78,12 +78,12 @@ class _Lists:
                     self._listen(s, subgraph, operator)
 
     def typed(self, place: _Place, tensor: Tensor) -> Tensor:
-        """The tensor as the list that it is."""
-        told = self._told.get(self._first(place)) if tensor.type == TensorType.VARIANT else None
-        element = told.element if told is not None and len(told.types) == 1 else None
-        if told is None or element is None:
+        """Return the tensor as the list that it is."""
+        list_facts = self._facts.get(self._first(place)) if tensor.type == TensorType.VARIANT else None
+        element = list_facts.element if list_facts is not None and len(list_facts.types) == 1 else None
+        if list_facts is None or element is None:
             return tensor
-        (kind,) = told.types
+        (kind,) = list_facts.types
         shape = (1, *(max(extent, 1) for extent in element))
         return replace(tensor, type=kind, shape=shape, signature=(-1, *element), listed=True)
 
@@ -120,7 +120,7 @@ class _Lists:
             yield from ((lists[0], other) for other in lists[1:])
 
     def _first(self, place: _Place) -> _Place:
-        """The tensor that stands for all that are the same list."""
+        """Return the tensor that stands for all that are the same list."""
         while (parent := self._parents.get(place, place)) != place:
             self._parents[place] = self._parents.get(parent, parent)
             place = parent
@@ -132,20 +132,20 @@ class _Lists:
         lists = [i for i in (*operator.inputs, *operator.outputs) if i >= 0 and _is_list(subgraph, i)]
         if not lists:
             return
-        told = self._told.setdefault(self._first((s, lists[0])), _Told())
+        list_facts = self._facts.setdefault(self._first((s, lists[0])), _Told())
         for indices, places in ((operator.inputs, GIVEN), (operator.outputs, TAKEN)):
             place, before = places.get(kind, (-1, 0))
             if 0 <= place < len(indices) and indices[place] >= 0:
                 tensor = subgraph.tensors[indices[place]]
-                told.types.add(tensor.type)
+                list_facts.types.add(tensor.type)
                 if tensor.signature:  # no axes may be of any number; and extents may be placeholders
-                    told.shapes.append((-1,) * (len(tensor.signature) - before))
+                    list_facts.shapes.append((-1,) * (len(tensor.signature) - before))
         place = SHAPES.get(kind, -1)
         if 0 <= place < len(operator.inputs) and operator.inputs[place] >= 0:
             shape = subgraph.tensors[operator.inputs[place]]
             plain = shape.data is not None and shape.sparsity is None and shape.type in _INDICES
             if plain and len(shape.shape) == 1 and shape.shape[0] < MAX_RANK:
-                told.shapes.append(tuple(int(extent) for extent in array(shape)))
+                list_facts.shapes.append(tuple(int(extent) for extent in array(shape)))
 
 
 def _is_list(subgraph: Subgraph, index: int) -> bool:

@@ -48,15 +48,15 @@ class Operation(Emission):
     # What the file says.
 
     def require_rank(self, i: int, *ranks: int) -> int:
-        """The rank of operand i, refused unless it is one of these."""
+        """Return the rank of operand i, refused unless it is one of these."""
         rank = len(self.extents(i))
         if rank not in ranks:
-            wanted = " or ".join(map(str, ranks))
-            raise self.damaged(f"operand {i} of {self.operator.name} has rank {rank}, not {wanted}")
+            expected = " or ".join(map(str, ranks))
+            raise self.damaged(f"operand {i} of {self.operator.name} has rank {rank}, not {expected}")
         return rank
 
     def extents(self, i: int) -> Dims:
-        """The shape of operand i. Weights by blocks are no value by themselves."""
+        """Return the shape of operand i. Weights by blocks are no value by themselves."""
         return self.input(i).shape if self.input(i).blocks is not None else dims(self.stored(i))
 
     def is_constant(self, i: int) -> bool:
@@ -64,7 +64,7 @@ class Operation(Emission):
         return self.tensors.is_constant(self.input(i)) or self.stored(i).const_value is not None
 
     def constant(self, i: int) -> npt.NDArray[Any]:
-        """The elements of operand i as stored, which must be in the file."""
+        """Return the elements of operand i as stored, which must be in the file."""
         if not self.is_constant(i):
             raise Unsupported(f"operand {i} is computed, and ONNX has to know it")
         value = self.stored(i).const_value if self.tensors.has_value(self.input(i)) else None
@@ -72,14 +72,14 @@ class Operation(Emission):
         return array(self.input(i)) if value is None or self.input(i).data is not None else value.numpy()
 
     def integers(self, i: int, at_most: int = MAX_RANK) -> list[int]:
-        """A short constant operand as Python integers. The limit keeps damaged files from costing time."""
+        """Return a short constant operand as Python integers. The limit keeps damaged files from costing time."""
         values = self.constant(i).reshape(-1)
         if values.size > at_most:
             raise self.damaged(f"operand {i} of {self.operator.name} has {values.size} elements")
         return [int(v) for v in values]
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front."""
+        """Return an axis counted from the front."""
         if not -rank <= axis < rank:
             raise self.damaged(f"{self.operator.name} has axis {axis} of {rank} dimensions")
         return axis % rank
@@ -117,7 +117,7 @@ class Operation(Emission):
         value: ir.Value,  # the integers
         axis: int | None = None,  # where the axis of the scales is now, if there are several and it has moved
     ) -> ir.Value:
-        """The real numbers of a value that holds operand i's integers, perhaps reordered or reshaped."""
+        """Return the real numbers of a value that holds operand i's integers, perhaps reordered or reshaped."""
         tensor = self.input(i)
         if (quantization := self.tensors.quantization(tensor)) is None:
             if tensor.type in MOVABLE and tensor.quantization is None:
@@ -168,7 +168,7 @@ class Operation(Emission):
         return self.cast(value, ir.DataType.INT32) if value.dtype in NARROW else value
 
     def bias(self, i: int, *factors: int | Quantization | None) -> ir.Value | None:
-        """An optional bias: float as it is, integers of 32 bits through DequantizeLinear.
+        """Return an optional bias: float as it is, integers of 32 bits through DequantizeLinear.
 
         One of int64 whose integers need more bits is float: ONNX has no other way. It is a vector, whatever its shape
         in the file: the kernels count its elements.
@@ -211,19 +211,19 @@ class Operation(Emission):
         )
 
     def _flat(self, value: ir.Value) -> ir.Value:
-        """All elements of a value as one dimension."""
+        """Return all elements of a value as one dimension."""
         return value if len(dims(value)) == 1 else self.reshape(value, (product(dims(value)),))
 
     def steps_of(self, bias: Tensor, factors: Sequence[int | Quantization | None]) -> Quantization | None:
-        """The scale of a bias: the file's own, unless it is not that of the product."""
-        found = [self.input(f).quantization if isinstance(f, int) else f for f in factors]
+        """Return the scale of a bias: the file's own, unless it is not that of the product."""
+        quantizations = [self.input(f).quantization if isinstance(f, int) else f for f in factors]
         scale = np.ones(1, np.float32)
-        for quantization in found:
+        for quantization in quantizations:
             if quantization is None:
                 return bias.quantization
             scale = (scale * quantization.scale).astype(np.float32)
         own = bias.quantization
-        if not found or (
+        if not quantizations or (
             own is not None and own.scale.size in (1, scale.size) and np.allclose(own.scale, scale, 1e-5, 0)
         ):
             return own
@@ -236,7 +236,7 @@ class Operation(Emission):
         return all(o is None for o in others) if mine is None else all(mine.equals(o) for o in others)
 
     def reread(self, value: ir.Value, before: Quantization | None, after: Quantization | None) -> ir.Value:
-        """The real numbers that the same integers mean under other parameters."""
+        """Return the real numbers that the same integers mean under other parameters."""
         if before is None or after is None:
             raise Unsupported("quantized and plain integers together")
         scale, step = float(before.scale[0]), float(after.scale[0])
@@ -482,14 +482,14 @@ def _description(op: Operation, nodes: Sequence[ir.Node]) -> Builtin | None:
 
 def options_to_say(op: Operation) -> dict[str, Any]:
     """Return the options of an operator that are not the schema's defaults."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for row in SCHEMA.tables.get(op.options.kind, ()):
         option = op.options.fields.get(row.name)
         if isinstance(option, np.ndarray) and option.size:
-            found[row.name] = option.tolist()
+            options[row.name] = option.tolist()
         elif isinstance(option, int | float) and option != row.default:
-            found[row.name] = option
-    return found
+            options[row.name] = option
+    return options
 
 
 def _is_plain(tensor: Tensor) -> bool:

@@ -83,12 +83,12 @@ class Program:
         self._budget = 20_000 + 16 * sum(len(s.tensors) + len(s.operators) + 1 for s in model.subgraphs)
 
     def tensors(self, subgraph: Subgraph) -> Tensors:
-        """The tensors of a subgraph, in this program."""
+        """Return the tensors of a subgraph, in this program."""
         is_export = any(name == OWN for name, _ in self.model.metadata)
         return Tensors(subgraph, self.builder, quant=self.choices.quant, is_export=is_export)
 
     def once(self, question: "Callable[[Program], Answer]") -> Answer:
-        """The answer to a question about the whole import, which is asked once."""
+        """Return the answer to a question about the whole import, which is asked once."""
         if question not in self._answers:
             self._answers[question] = question(self)
         return cast("Answer", self._answers[question])
@@ -99,7 +99,7 @@ class Program:
         return bool(self._open)
 
     def subgraph(self, index: int, place: str) -> Subgraph:
-        """The subgraph that an operator names."""
+        """Return the subgraph that an operator names."""
         if not 0 <= index < len(self.model.subgraphs):
             raise ReadError(f"there is no subgraph {index}", where=place)
         return self.model.subgraphs[index]
@@ -107,25 +107,25 @@ class Program:
     def inline(
         self,
         index: int,  # which subgraph
-        given: Sequence[Given],  # one for each of its inputs
+        operands: Sequence[Given],  # one for each of its inputs
         place: str,  # the operator that names the subgraph
     ) -> list[Given]:
         """Write a subgraph's nodes here, its inputs being these; returns its outputs."""
-        return self.write(self.subgraph(index, place), index, given, place)
+        return self.write(self.subgraph(index, place), index, operands, place)
 
-    def write(self, subgraph: Subgraph, index: int, given: Sequence[Given], place: str) -> list[Given]:
-        """The same for a part of a subgraph, or another form of it; its constants are those of the subgraph."""
+    def write(self, subgraph: Subgraph, index: int, operands: Sequence[Given], place: str) -> list[Given]:
+        """Write the nodes of a part of a subgraph, or of another form of it; its constants are the subgraph's."""
         if index in self._open:
             raise ReadError(f"subgraph {index} contains itself", where=place)
-        if len(given) != len(subgraph.inputs) or len(set(subgraph.inputs)) != len(subgraph.inputs):
-            raise ReadError(f"{len(given)} operands for the {len(subgraph.inputs)} of a subgraph", where=place)
+        if len(operands) != len(subgraph.inputs) or len(set(subgraph.inputs)) != len(subgraph.inputs):
+            raise ReadError(f"{len(operands)} operands for the {len(subgraph.inputs)} of a subgraph", where=place)
         self._budget -= 1 + len(subgraph.tensors) + len(subgraph.operators)
         if self._budget < 0:
             raise Unsupported("subgraphs that are used too often")
         tensors = self.tensors(subgraph)
         tensors.constants = self._constants.setdefault(index, {})
         tensors.name_all()
-        for position, value in zip(subgraph.inputs, given, strict=True):
+        for position, value in zip(subgraph.inputs, operands, strict=True):
             if isinstance(value, Handle):
                 tensors.handles[position] = value
             else:

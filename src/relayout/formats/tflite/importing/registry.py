@@ -112,13 +112,13 @@ def each_operator(
 
 @cache
 def entries() -> dict[str, Entry]:
-    """Every registered operator, by name in alphabetical order."""
+    """Return every registered operator, by name in alphabetical order."""
     load_all(FAMILIES)
     return dict(sorted(_ENTRIES.items()))
 
 
 def entry_of(name: str) -> Entry | None:
-    """One registered operator; None if there is none. Of the others no more is loaded than it needs."""
+    """Return one registered operator; None if there is none. Of the others no more is loaded than it needs."""
     module = None if name in _ENTRIES else modules_of(FAMILIES).get(name)
     if module is not None:
         import_module(f"{FAMILIES}.{module}")

@@ -69,11 +69,11 @@ class Placeholders:
 
     def follow(self, operator: Operator) -> None:
         """Take an operator's results into account."""
-        given = [index for index in operator.inputs if index >= 0]
+        operands = [index for index in operator.inputs if index >= 0]
         sizing = [operator.inputs[p] for p in _SIZING.get(operator.name, ()) if p < len(operator.inputs)]
-        if any(i in self._open or self._is_open(i) for i in given) or any(i in self._data for i in sizing):
+        if any(i in self._open or self._is_open(i) for i in operands) or any(i in self._data for i in sizing):
             self._open.update(operator.outputs)
-        if operator.name not in _OF_SHAPES and any(i in self._data for i in given):
+        if operator.name not in _OF_SHAPES and any(i in self._data for i in operands):
             self._data.update(operator.outputs)
 
 
@@ -104,7 +104,7 @@ DEFAULT_OPSET = 18  # what is written unless the model needs more: the most runt
 
 
 def sufficient_opset(model: Model, *, quant: Quant = "qdq") -> int:
-    """The lowest opset, from 18 on, that can hold a model's tensors and has its operators."""
+    """Return the lowest opset, from 18 on, that can hold a model's tensors and has its operators."""
     tensors = [tensor for subgraph in model.subgraphs for tensor in subgraph.tensors]
     holds_texts = any(tensor.type == TensorType.STRING for tensor in tensors)
     operators = {
@@ -132,7 +132,7 @@ def has_type(operator: Operator, subgraph: Subgraph, kind: TensorType) -> bool:
 
 
 def array(tensor: Tensor) -> npt.NDArray[Any]:
-    """A constant's elements, a view into the file wherever they lie there one by one."""
+    """Return a constant's elements, a view into the file wherever they lie there one by one."""
     if tensor.data is None:
         if 0 not in tensor.shape:
             raise Unsupported("a constant that is handed into a subgraph")
@@ -160,7 +160,7 @@ def literal(tensor: Tensor, dtype: ir.DataType) -> ir.TensorProtocol:
 
 
 def dequantized(elements: npt.NDArray[Any], quantization: Quantization) -> npt.NDArray[np.float32]:
-    """A quantized constant's real numbers, computed as DequantizeLinear does."""
+    """Return a quantized constant's real numbers, computed as DequantizeLinear does."""
     shape = [1] * elements.ndim
     if quantization.per_channel:
         shape[quantization.axis] = -1
@@ -188,15 +188,15 @@ NUMBERED = re.compile(r"(?P<kept>/(?:constant|gemm|lstm|rnn))_\d+$|(?P<stored>/s
 """The ending of a name that another tensor has already."""
 
 
-def _shorter(name: str, taken: Container[str]) -> str | None:
+def _shorter(name: str, used_names: Container[str]) -> str | None:
     """Return a name without the last thing that an export added; None if it added none, or another tensor has that."""
     repeated, numbered = REPEATED.search(name), NUMBERED.search(name)
-    found = [ADDED.sub("", name)]
+    shorter_names = [ADDED.sub("", name)]
     if repeated is not None and (repeated["order"] or repeated["builtin"][1:].upper() in BUILTIN_OPERATORS):
-        found.insert(0, name[: repeated.start()] + (repeated["order"] or repeated["builtin"]))
+        shorter_names.insert(0, name[: repeated.start()] + (repeated["order"] or repeated["builtin"]))
     if numbered is not None:
-        found.append(name[: numbered.start()] + (numbered["kept"] or numbered["stored"]))
-    return next((each for each in found if each not in ("", name) and each not in taken), None)
+        shorter_names.append(name[: numbered.start()] + (numbered["kept"] or numbered["stored"]))
+    return next((each for each in shorter_names if each not in ("", name) and each not in used_names), None)
 
 
 class Tensors:
@@ -236,16 +236,16 @@ class Tensors:
         added has the name of what it was added for: names would grow from file to file.
         """
         own = {tensor.name for tensor in self.subgraph.tensors}
-        taken = set(own)
+        used_names = set(own)
         for tensor in self.subgraph.tensors:
             if tensor.index not in self.names:
                 name = tensor.name or f"tensor_{tensor.index}"
                 # Of several steps to the file's order of axes the last one is the value's.
-                while self.is_export and f"{name}_" not in own and (shorter := _shorter(name, taken)) is not None:
+                while self.is_export and f"{name}_" not in own and (shorter := _shorter(name, used_names)) is not None:
                     name = shorter
                 if tensor.beside >= 0:
                     name = f"{self.names[tensor.beside]}/{name.rpartition('/')[2]}"
-                taken.add(name)
+                used_names.add(name)
                 self.names[tensor.index] = self.builder.names.unique(name)
 
     def _named(self, tensor: Tensor, value: ir.Value) -> str:
@@ -259,20 +259,20 @@ class Tensors:
         return name
 
     def hint(self, tensor: Tensor, suffix: str) -> str:
-        """The name wanted for a value made from this tensor."""
-        wanted = f"{self.names[tensor.index][:MAX_NAME]}/{suffix}"
+        """Return the name wanted for a value made from this tensor."""
+        name = f"{self.names[tensor.index][:MAX_NAME]}/{suffix}"
         if tensor.beside >= 0:
-            self.builder.stand_for[wanted] = self.names[tensor.beside]
-        return wanted
+            self.builder.stand_for[name] = self.names[tensor.beside]
+        return name
 
     def dtype(self, tensor: Tensor) -> ir.DataType:
-        """The element type of the tensor's value."""
+        """Return the element type of the tensor's value."""
         if self.dequantize and tensor.quantization and tensor.type in QUANTIZED_TYPES:
             return ir.DataType.FLOAT
         return self.plain_dtype(tensor)
 
     def plain_dtype(self, tensor: Tensor) -> ir.DataType:
-        """The element type that the file states."""
+        """Return the element type that the file states."""
         if tensor.type == TensorType.STRING:
             return ir.DataType.STRING
         if tensor.type not in DTYPES:
@@ -284,7 +284,7 @@ class Tensors:
         return tensor.quantization if tensor.type in QUANTIZED_TYPES and not self.dequantize else None
 
     def declared(self, tensor: Tensor) -> Dims:
-        """The tensor's shape as the file states it."""
+        """Return the tensor's shape as the file states it."""
         return tuple(None if dim < 0 else dim for dim in tensor.signature)
 
     def _is_open(self, index: int) -> bool:
@@ -293,7 +293,7 @@ class Tensors:
         return shape is not None and not all(isinstance(dim, int) for dim in shape)
 
     def claimed(self, tensor: Tensor) -> Dims:
-        """What of the declared shape can be relied on: a shape that names no open dimension may be a placeholder."""
+        """Return the reliable part of the declared shape: a shape that names no open dimension may be a placeholder."""
         unsure = tensor.index in self.placeholders and -1 not in tensor.signature
         return tuple(None if unsure else dim for dim in self.declared(tensor))
 
@@ -302,7 +302,7 @@ class Tensors:
         return tensor.index not in self._values and (tensor.data is not None or 0 in tensor.signature)
 
     def value(self, tensor: Tensor) -> ir.Value:
-        """The tensor's value; a constant becomes an initializer."""
+        """Return the tensor's value; a constant becomes an initializer."""
         if tensor.blocks is not None:
             raise Unsupported(tensor.blocks.unknown or "a scale for each block of elements, which only products take")
         if (value := self._values.get(tensor.index)) is None:
@@ -362,13 +362,13 @@ class Tensors:
         self._values[tensor.index] = value
 
     def symbol(self, tensor: Tensor, axis: int, known: int | str | None = None) -> int | str:
-        """A name for a dimension that is known only at run time; images have a height and a width."""
+        """Return a name for a dimension that is known only at run time; images have a height and a width."""
         if known is not None:
             return known
         if tensor.index in self.subgraph.inputs:
-            wanted = _AXES.get(len(tensor.shape), {}).get(axis)
-            if wanted and self._symbols.setdefault(wanted, (tensor.index, axis)) == (tensor.index, axis):
-                return wanted
+            axis_name = _AXES.get(len(tensor.shape), {}).get(axis)
+            if axis_name and self._symbols.setdefault(axis_name, (tensor.index, axis)) == (tensor.index, axis):
+                return axis_name
         return f"{self.names[tensor.index][:MAX_NAME]}_{axis}"
 
     def need_opset(self, tensor: Tensor) -> None:
@@ -378,8 +378,8 @@ class Tensors:
             raise Unsupported(f"quantized {tensor.type.name} needs opset {least}")
 
     def parameters(self, tensor: Tensor) -> tuple[ir.Value, ir.Value]:
-        """The tensor's scale and zero point as initializers, shared by all of its Q and DQ nodes."""
-        if (found := self._parameters.get(tensor.index)) is None:
+        """Return the tensor's scale and zero point as initializers, shared by all of its Q and DQ nodes."""
+        if (initializers := self._parameters.get(tensor.index)) is None:
             if (quantization := tensor.quantization) is None:
                 raise Unsupported(f"{tensor.type.name} without quantization parameters")
             self.need_opset(tensor)
@@ -388,11 +388,11 @@ class Tensors:
             zero_point = ir.Tensor(
                 quantization.zero_point.astype(DTYPES[tensor.type].numpy()).reshape(shape), dtype=DTYPES[tensor.type]
             )
-            found = self._parameters[tensor.index] = (
+            initializers = self._parameters[tensor.index] = (
                 self.builder.initializer(self.hint(tensor, "scale"), scale),
                 self.builder.initializer(self.hint(tensor, "zero_point"), zero_point),
             )
-        return found
+        return initializers
 
     def blockwise(self, tensor: Tensor, size: int) -> tuple[ir.TensorProtocol, npt.NDArray[np.float32]]:
         """The integers of a constant matrix, and a scale for each block of so many columns, `rows (columns / size)`."""
@@ -473,15 +473,15 @@ class Flow:
                 self._producers[index] = operator
 
     def producer(self, index: int) -> Operator | None:
-        """The operator that computes a tensor."""
+        """Return the operator that computes a tensor."""
         return self._producers.get(index)
 
     def readers(self, index: int) -> Sequence[Operator]:
-        """The operators that read a tensor."""
+        """Return the operators that read a tensor."""
         return self._readers.get(index, ())
 
     def sole_reader(self, index: int) -> Operator | None:
-        """The only operator that reads a tensor, if there is no other and it is no output."""
+        """Return the only operator that reads a tensor, if there is no other and it is no output."""
         readers = self._readers.get(index, [])
         return readers[0] if len(readers) == 1 and index not in self._outputs else None
 

@@ -44,12 +44,12 @@ def restored(op: NodeExport) -> None:
     inputs = [None if each is None else _operand(op, slot, each) for slot, each in enumerate(builtin.inputs)]
     outputs = [op.output(slot) for slot in range(len(builtin.outputs))]
     results = [_result(op, output, each) for output, each in zip(outputs, builtin.outputs, strict=True)]
-    made = op.draft.add(builtin.name, inputs, results, builtin.custom_options)
-    made.is_restored = True
-    made.options.update(builtin.options)
+    operator = op.draft.add(builtin.name, inputs, results, builtin.custom_options)
+    operator.is_restored = True
+    operator.options.update(builtin.options)
     if "time_major" in builtin.known_options:
-        made.options["time_major"] = bool(op.integer("time_major"))
-    made.intermediates = tuple(_tensor(op, each, "between") for each in builtin.intermediates)
+        operator.options["time_major"] = bool(op.integer("time_major"))
+    operator.intermediates = tuple(_tensor(op, each, "between") for each in builtin.intermediates)
     for result, output in zip(results, outputs, strict=True):
         if result is not output:
             op.graph.copy(result, output)
@@ -209,13 +209,13 @@ class _Loop:
         carried, kinds = self._carried()
         indices = [op.graph.program.index(each) for each in (self._condition(kinds), self._body(kinds))]
         results = op.outputs("WHILE", carried, kinds, cond_subgraph_index=indices[0], body_subgraph_index=indices[1])
-        found = results[self.first : self.first + self.states + len(self.scanned)]
-        shapes = dict(zip(self.open, results[self.first + len(found) :], strict=False))
+        outputs = results[self.first : self.first + self.states + len(self.scanned)]
+        shapes = dict(zip(self.open, results[self.first + len(outputs) :], strict=False))
         for place, value in enumerate(self.scanned, self.states):
             if value in shapes and op.gives(place):  # it was collected flat, one slice for each round
                 shape = op.concat([op.reshape(results[0], (1,)), shapes[value]], 0)
-                found[place] = op.emit("RESHAPE", [found[place], shape], (f"?{op.name}", *tensor_dims(value)))
-        for slot, tensor in enumerate(found):
+                outputs[place] = op.emit("RESHAPE", [outputs[place], shape], (f"?{op.name}", *tensor_dims(value)))
+        for slot, tensor in enumerate(outputs):
             if slot < len(op.node.outputs):  # the name of one that nobody reads would be longer after each import
                 op.give(tensor, slot)
 

@@ -50,8 +50,8 @@ class Window(NamedTuple):
         auto = op.text("auto_pad", "NOTSET")
         if auto == "SAME_UPPER":
             return same_upper
-        given = [0] * (2 * count) if auto == "VALID" else op.integers("pads", [0] * (2 * count))
-        pads = list(zip(given[:count], given[count:], strict=True))
+        flat_pads = [0] * (2 * count) if auto == "VALID" else op.integers("pads", [0] * (2 * count))
+        pads = list(zip(flat_pads[:count], flat_pads[count:], strict=True))
         if auto.startswith("SAME"):
             pads = list(same_border(extents, sizes, strides, dilations, is_lower=True))
         if op.integer("ceil_mode"):
@@ -125,9 +125,9 @@ def require_whole(op: NodeExport, extents: Dims, results: Dims) -> None:
     count = len(extents)
     if not op.integer("ceil_mode"):
         return
-    strides, given = op.integers("strides", [1] * count), op.integers("pads", [0] * (2 * count))
+    strides, pads = op.integers("strides", [1] * count), op.integers("pads", [0] * (2 * count))
     auto = op.text("auto_pad", "NOTSET")
-    for extent, result, stride, begin in zip(extents, results, strides, given, strict=False):
+    for extent, result, stride, begin in zip(extents, results, strides, pads, strict=False):
         if not isinstance(extent, int) or not isinstance(result, int):
             continue
         last = (result - 1) * stride - (begin if auto == "NOTSET" else 0)
@@ -380,21 +380,21 @@ def conv_transpose(op: NodeExport) -> None:
     if rank == 3:
         image, kernel = _with_rows(op, image, kernel)
     result = op.output(0)
-    wanted: Dims = (result.dims[0], 1, *result.dims[1:]) if rank == 3 else result.dims
-    full = _Transposed.of(op, kernel, image.dims, wanted)
-    (count,) = known(wanted[-1:])
+    output_dims: Dims = (result.dims[0], 1, *result.dims[1:]) if rank == 3 else result.dims
+    full = _Transposed.of(op, kernel, image.dims, output_dims)
+    (count,) = known(output_dims[-1:])
     if group == 1:
-        made = full.apply(op, image, kernel, bias_of(op, 2, image, kernel, count), count)
-        full.give(op, made, wanted, result)
+        whole_tensor = full.apply(op, image, kernel, bias_of(op, 2, image, kernel, count), count)
+        full.give(op, whole_tensor, output_dims, result)
         return
     # The kernel has the outputs of one group in `o` and the inputs of all in `i`, which comes last.
     reads, gives = known(image.dims[-1:])[0] // group, count // group
     begins = range(0, reads * group, reads)
     pieces, kernels = ([op.part(each, -1, begin, reads) for begin in begins] for each in (image, kernel))
     parts = [full.apply(op, piece, part, None, gives) for piece, part in zip(pieces, kernels, strict=True)]
-    joined = op.emit("CONCATENATION", parts, (*parts[0].dims[:-1], count), axis=len(wanted) - 1)
+    joined = op.emit("CONCATENATION", parts, (*parts[0].dims[:-1], count), axis=len(output_dims) - 1)
     joined = op.add(joined, bias_of(op, 2, image, kernel, count)) if op.has(2) else joined
-    full.give(op, joined, wanted, result)
+    full.give(op, joined, output_dims, result)
 
 
 class _Side(NamedTuple):
@@ -424,21 +424,21 @@ class _Transposed(NamedTuple):
     sides: list[_Side]  # the axes of space
 
     @staticmethod
-    def of(op: NodeExport, kernel: DraftTensor, image: Dims, wanted: Dims) -> "_Transposed":
+    def of(op: NodeExport, kernel: DraftTensor, image: Dims, output_dims: Dims) -> "_Transposed":
         """Read a node: SAME where its pads are TensorFlow's, else VALID over all, of which a part is cut out."""
         count = op.rank(0) - 2
         front = [] if count > 1 else [1]
         strides, dilations = (front + op.integers(name, [1] * count) for name in ("strides", "dilations"))
-        given, none = op.integers("pads", [0] * (2 * count)), [0] * len(front)
+        pads, none = op.integers("pads", [0] * (2 * count)), [0] * len(front)
         extra = none + op.integers("output_padding", [0] * count)
-        begins, ends = none + given[:count], none + given[count:]
+        begins, ends = none + pads[:count], none + pads[count:]
         spatial = kernel.shape[:3] if count == 3 else kernel.shape[1:-1]
         sizes = [(size - 1) * dilation + 1 for size, dilation in zip(spatial, dilations, strict=True)]
         auto, by_shape = op.text("auto_pad", "NOTSET"), bool(op.integers("output_shape"))
         if auto.startswith("SAME") and not by_shape and any(extra):
             raise Unwritable("output_padding beside SAME, of which shape inference and runtimes make different extents")
         sides = []
-        rows = zip(image[1:-1], wanted[1:-1], strides, dilations, sizes, begins, ends, extra, strict=True)
+        rows = zip(image[1:-1], output_dims[1:-1], strides, dilations, sizes, begins, ends, extra, strict=True)
         for extent, goal, stride, dilation, size, begin, end, more in rows:
             least = size - stride  # of all that the kernel reaches, beyond `extent · stride`
             if auto.startswith("SAME") or by_shape:  # the node says how many elements are left
@@ -495,15 +495,19 @@ class _Transposed(NamedTuple):
         for axis, dilation in enumerate(dilations, first):
             shape = known(kernel.dims)
             front, size, back = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
-            apart = op.pad(op.reshape(kernel, (front, size, 1, back)), [(0, 0), (0, 0), (0, dilation - 1), (0, 0)])
-            whole = op.reshape(apart, (*shape[:axis], size * dilation, *shape[axis + 1 :]))
+            padded_kernel = op.pad(
+                op.reshape(kernel, (front, size, 1, back)), [(0, 0), (0, 0), (0, dilation - 1), (0, 0)]
+            )
+            whole = op.reshape(padded_kernel, (*shape[:axis], size * dilation, *shape[axis + 1 :]))
             kernel = op.part(whole, axis, 0, (size - 1) * dilation + 1)
         return kernel
 
-    def give(self, op: NodeExport, made: DraftTensor, wanted: Dims, result: DraftTensor) -> None:
+    def give(self, op: NodeExport, whole_tensor: DraftTensor, output_dims: Dims, result: DraftTensor) -> None:
         """Write the part that the node gives."""
-        made = op.cut(made, [(0, 0), *((side.before, side.after) for side in self.sides), (0, 0)], wanted)
-        if wanted == result.dims:
+        whole_tensor = op.cut(
+            whole_tensor, [(0, 0), *((side.before, side.after) for side in self.sides), (0, 0)], output_dims
+        )
+        if output_dims == result.dims:
             op.draft.operators[-1].outputs[0] = result
         else:
-            op.result("RESHAPE", [made, op.shape_tensor(result.dims, made)])
+            op.result("RESHAPE", [whole_tensor, op.shape_tensor(result.dims, whole_tensor)])

@@ -502,16 +502,16 @@ def bit_shift(op: NodeExport) -> None:
     No bit is left of many.
     """
     operand, amount = op.input(0), op.input(1)
-    kind, left = operand.type, op.text("direction") == "LEFT"
+    kind, is_left = operand.type, op.text("direction") == "LEFT"
     fits = None
     if amount.array is None or (amount.array < 0).any() or (amount.array >= BITS[kind]).any():
         alike = bitcast(op, amount, TensorType.INT64) if kind == TensorType.UINT64 else amount
         fits = op.both(op.compare("GREATER_EQUAL", alike, 0), op.compare("LESS", alike, BITS[kind]))
-        signed = not left and kind.name.startswith("INT")
+        signed = not is_left and kind.name.startswith("INT")
         amount = op.select(fits, amount, BITS[kind] - 1 if signed else 0)
         fits = None if signed else fits
-    found = _shifted_left(op, operand, amount) if left else _shifted_right(op, operand, amount)
-    op.give(found if fits is None else op.select(fits, found, 0))
+    shifted_tensor = _shifted_left(op, operand, amount) if is_left else _shifted_right(op, operand, amount)
+    op.give(shifted_tensor if fits is None else op.select(fits, shifted_tensor, 0))
 
 
 def _shifted_left(op: NodeExport, operand: DraftTensor, amount: DraftTensor) -> DraftTensor:
@@ -543,8 +543,8 @@ def _shifted_right(op: NodeExport, operand: DraftTensor, amount: DraftTensor) ->
     is_near, few, more = op.compare("LESS", count, 32), op.minimum(count, 31), op.maximum(op.sub(count, 32), 0)
 
     def shifted(tensor: DraftTensor, bits: DraftTensor, kind: TensorType) -> DraftTensor:
-        made = op.each("RIGHT_SHIFT", bitcast(op, tensor, kind), bitcast(op, bits, kind))
-        return bitcast(op, made, TensorType.INT32)
+        shifted_half = op.each("RIGHT_SHIFT", bitcast(op, tensor, kind), bitcast(op, bits, kind))
+        return bitcast(op, shifted_half, TensorType.INT32)
 
     carried = op.each("STABLEHLO_SHIFT_LEFT", op.add(high, high), op.sub(31, few))
     below = op.select(is_near, op.add(shifted(low, few, TensorType.UINT32), carried), shifted(high, more, half))

@@ -80,13 +80,13 @@ def _flat_places(op: NodeExport, places: DraftTensor, axis: int, operand: DraftT
     rank = len(operand.dims)
     extents = [op.extent(operand, each) for each in range(rank)]
     strides = [op.product(extents[each + 1 :]) for each in range(rank)]
-    found, others = op.mul(from_front(op, places, extents[axis]), strides[axis]), list[DraftTensor]()
+    flat_places, others = op.mul(from_front(op, places, extents[axis]), strides[axis]), list[DraftTensor]()
     for each in range(rank):
         if each != axis and operand.dims[each] != 1:  # of one element only the first can be named
             dims = tuple(places.dims[each] if other == each else 1 for other in range(rank))
             along = op.reshape(op.arange(op.extent(places, each), places.dims[each]), dims)
             others.append(op.mul(along, strides[each]))
-    return op.add(found, reduce(op.add, others)) if others else found
+    return op.add(flat_places, reduce(op.add, others)) if others else flat_places
 
 
 def from_front_each(
@@ -142,8 +142,8 @@ def gather_nd(op: NodeExport) -> None:
     many = prod(known(places.dims[shared:-1]))
     rows = np.broadcast_to(np.arange(batch, dtype=np.int32)[:, None, None], (batch, many, 1))
     places = op.concat([op.ints(rows), op.reshape(places, (batch, many, count))], -1)
-    found = op.gather_nd(op.reshape(operand, (batch, *operand.dims[shared:])), places)
-    op.give(op.reshape(found, op.out_dims()))
+    slices = op.gather_nd(op.reshape(operand, (batch, *operand.dims[shared:])), places)
+    op.give(op.reshape(slices, op.out_dims()))
 
 
 @exporter("ScatterElements", "Scatter")
@@ -163,8 +163,8 @@ def scatter_elements(op: NodeExport) -> None:
         return
     flat = op.reshape(_flat_places(op, places, axis, target), (count, 1))
     whole = op.reshape(target, (op.elements(target.dims, "elements"),))
-    found = _scattered(op, whole, flat, op.reshape(updates, (count,)), op.text("reduction", "none"))
-    op.give(op.reshape(found, target.dims, like=target))
+    updated_target = _scattered(op, whole, flat, op.reshape(updates, (count,)), op.text("reduction", "none"))
+    op.give(op.reshape(updated_target, target.dims, like=target))
 
 
 def _only_row(op: NodeExport, axis: int) -> DraftTensor | None:
@@ -255,14 +255,14 @@ def _scatter_rows(op: NodeExport, rows: DraftTensor, axis: int) -> None:
     outer, rest = prod(dims[:axis]), prod(dims[axis + 1 :])
     first = op.ints((np.arange(outer) * dims[axis]).reshape(outer, 1))
     places = rows if outer == 1 else op.add(op.reshape(rows, (1, count)), first)
-    found = _scattered(
+    updated_target = _scattered(
         op,
         op.reshape(target, (outer * dims[axis], rest)),
         op.reshape(places, (outer * count, 1)),
         op.reshape(updates, (outer * count, rest)),
         reduction,
     )
-    op.give(op.reshape(found, dims))
+    op.give(op.reshape(updated_target, dims))
 
 
 @exporter("ScatterND")
@@ -283,8 +283,8 @@ def scatter_nd(op: NodeExport) -> None:
         flat = op.reduce("SUM", scaled, [-1]) if scaled.array is None else op.ints(scaled.array.sum(-1))
         places = op.reshape(flat, (rows, 1))
         target, updates = op.reshape(target, (prod(front), rest)), op.reshape(updates, (rows, rest))
-    found = _scattered(op, target, places, updates, op.text("reduction", "none"))
-    op.give(op.reshape(found, dims))
+    updated_target = _scattered(op, target, places, updates, op.text("reduction", "none"))
+    op.give(op.reshape(updated_target, dims))
 
 
 def _holds_zeros(value: ir.Value) -> bool:
@@ -366,5 +366,5 @@ def tensor_scatter(op: NodeExport) -> None:
     rows = (np.arange(batch)[:, None, None] * between + np.arange(between)[None, :, None]) * dims[axis]
     flat = op.reshape(op.add(along, op.ints(rows)), (batch * between * count, 1))
     target = op.reshape(op.input(0), (batch * between * dims[axis], rest))
-    found = _scattered(op, target, flat, op.reshape(updates, (batch * between * count, rest)), "none")
-    op.give(op.reshape(found, dims))
+    updated_target = _scattered(op, target, flat, op.reshape(updates, (batch * between * count, rest)), "none")
+    op.give(op.reshape(updated_target, dims))

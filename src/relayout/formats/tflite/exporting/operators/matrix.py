@@ -81,13 +81,13 @@ def rounded_weights_of(op: NodeExport, slot: int) -> RoundedWeights | None:
     if source is None or source.const_value is None or source.is_graph_input():
         return None
     directions, *matrix = op.static(slot)
-    found, tensor = scales_of(node), source.const_value
-    if found is None or tensor.dtype != ir.DataType.INT8 or directions != 1 or tensor.size == 0:
+    scales, tensor = scales_of(node), source.const_value
+    if scales is None or tensor.dtype != ir.DataType.INT8 or directions != 1 or tensor.size == 0:
         return None
-    if found[1].any() or not _is_of_rows(node, found, matrix[0]):
+    if scales[1].any() or not _is_of_rows(node, scales, matrix[0]):
         return None
-    made = RoundedWeights(op, tensor.numpy().reshape(matrix), found[0], node.metadata_props[ROUNDED] == ASYMMETRIC)
-    return made if made.runs_in(op.graph.runtime) else None
+    weights = RoundedWeights(op, tensor.numpy().reshape(matrix), scales[0], node.metadata_props[ROUNDED] == ASYMMETRIC)
+    return weights if weights.runs_in(op.graph.runtime) else None
 
 
 def _is_of_rows(node: ir.Node, scales: Scales, rows: int) -> bool:
@@ -123,8 +123,8 @@ def matmul_nbits(op: NodeExport) -> None:
     operand = op.input()
     if len(operand.dims) == 1:
         operand = op.reshape(operand, (1, *operand.dims))
-    made = op.fully_connected(operand, weights, op.input(BIAS) if op.has(BIAS) else None)
-    op.give(op.reshape(made, op.out_dims()) if len(op.dims()) == 1 else made)
+    product = op.fully_connected(operand, weights, op.input(BIAS) if op.has(BIAS) else None)
+    op.give(op.reshape(product, op.out_dims()) if len(op.dims()) == 1 else product)
 
 
 def _weights(op: NodeExport) -> DraftTensor:
@@ -170,8 +170,8 @@ def _weights(op: NodeExport) -> DraftTensor:
 def _unpacked(array: NDArray[Any], bits: int) -> NDArray[Any]:
     """Return the numbers of a few bits that bytes hold, the lowest bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    found: NDArray[Any] = ((array[..., None] >> shifts) & ((1 << bits) - 1)).reshape(*array.shape[:-1], -1)
-    return found
+    numbers: NDArray[Any] = ((array[..., None] >> shifts) & ((1 << bits) - 1)).reshape(*array.shape[:-1], -1)
+    return numbers
 
 
 @exporter("MatMul")
@@ -186,8 +186,8 @@ def matmul(op: NodeExport) -> None:
             op.result("FULLY_CONNECTED", [left, *inputs], keep_num_dims=len(left.dims) > MATRIX)
             return
         row = op.reshape(left, (1, *left.dims))
-        made = op.emit("FULLY_CONNECTED", [row, *inputs], (1, *result.dims), result.type, result.quantization)
-        op.give(op.reshape(made, result.dims))
+        product = op.emit("FULLY_CONNECTED", [row, *inputs], (1, *result.dims), result.type, result.quantization)
+        op.give(op.reshape(product, result.dims))
         return
     right = op.input(1)
     if len(left.dims) == 0 or len(right.dims) == 0:
@@ -253,8 +253,10 @@ def transposed_weights(op: NodeExport, weights: DraftTensor) -> DraftTensor:
     )
     assert nbytes(source.dtype, tuple(int(dim) for dim in dims)) == content.nbytes
     name = op.draft.unique(f"{weights.name}/transposed")
-    made = op.draft.transposed[weights] = DraftTensor(name, weights.type, dims, TensorContent(lazy), None, quantization)
-    return made
+    tensor = op.draft.transposed[weights] = DraftTensor(
+        name, weights.type, dims, TensorContent(lazy), None, quantization
+    )
+    return tensor
 
 
 @exporter("Einsum")
@@ -319,7 +321,7 @@ def stft(op: NodeExport) -> None:
     frames = (count - length) // step + 1
     places = np.arange(frames)[:, None] * step + np.arange(length)
     signal = op.reshape(op.input(0), (batch, count, width))
-    taken = op.gather(signal, op.ints(places), 1)
+    samples = op.gather(signal, op.ints(places), 1)
     matrix = transform_matrix(length, bins, length, length, width)
     if window is not None:
         weights = np.zeros(length)
@@ -330,9 +332,9 @@ def stft(op: NodeExport) -> None:
         (size,) = op.static(2)
         before = (length - size) // 2
         weighting = op.pad(op.input(2), [(before, length - size - before)])
-        taken = op.mul(taken, op.reshape(weighting, (1, 1, length, 1)))
-    front = known(taken.dims[:-2])
-    flat = op.reshape(taken, (prod(front), matrix.shape[1]))
+        samples = op.mul(samples, op.reshape(weighting, (1, 1, length, 1)))
+    front = known(samples.dims[:-2])
+    flat = op.reshape(samples, (prod(front), matrix.shape[1]))
     op.give(op.reshape(op.fully_connected(flat, op.const(matrix)), (*front, bins, 2)))
 
 
@@ -380,5 +382,5 @@ def _cofactor(op: NodeExport, rows: list[list[DraftTensor]], i: int, j: int) -> 
     rest = [[each for b, each in enumerate(row) if b != j] for a, row in enumerate(rows) if a != i]
     if not rest:
         return op.add(op.mul(rows[0][0], 0.0), 1.0)
-    found = rest[0][0] if len(rest) == 1 else op.sub(op.mul(rest[0][0], rest[1][1]), op.mul(rest[0][1], rest[1][0]))
-    return op.each("NEG", found) if (i + j) % 2 else found
+    minor = rest[0][0] if len(rest) == 1 else op.sub(op.mul(rest[0][0], rest[1][1]), op.mul(rest[0][1], rest[1][0]))
+    return op.each("NEG", minor) if (i + j) % 2 else minor

@@ -134,23 +134,23 @@ def expand(op: NodeExport) -> None:
         op.give(op.reshape(operand, dims) if is_view else op.stretch(operand, known(dims)))
         return
     count, rank = prod(op.static(1)), len(operand.dims)
-    wanted = op.reshape(op.cast(op.input(1), TensorType.INT32), (count,))
+    shape = op.reshape(op.cast(op.input(1), TensorType.INT32), (count,))
     is_multiplied = operand.quantization is None and operand.type in MULTIPLIED
     if not rank and is_multiplied:
-        op.result("FILL", [wanted, operand])
+        op.result("FILL", [shape, operand])
         return
     if is_multiplied and max(count, rank) <= MOST_MULTIPLIED:
         unknown = tuple(f"{op.name}.{axis}" for axis in range(count))
-        ones = op.emit("FILL", [wanted, op.tensor(1, operand.type)], unknown, operand.type)
+        ones = op.emit("FILL", [shape, op.tensor(1, operand.type)], unknown, operand.type)
         op.result("MUL", [operand, ones])
         return
     own = op.extents(operand)
     if count < rank:
-        wanted = op.concat([op.ints([1] * (rank - count)), wanted], 0)
+        shape = op.concat([op.ints([1] * (rank - count)), shape], 0)
     if rank < count:
         own = op.concat([op.ints([1] * (count - rank)), own], 0)
     # ONNX lets a shape say 1 where the operand has more.
-    op.result("BROADCAST_TO", [operand, op.select(op.compare("EQUAL", own, 1), wanted, own)])
+    op.result("BROADCAST_TO", [operand, op.select(op.compare("EQUAL", own, 1), shape, own)])
 
 
 @exporter("Tile")
@@ -258,8 +258,8 @@ def split(op: NodeExport) -> None:
     """SPLIT, or SPLIT_V where the parts differ or their sizes are computed."""
     axis, count = op.axis(), len(op.node.outputs)
     axis_tensor = op.const(np.array(axis, np.int32), what="axis")
-    given, extent = op.constant(1), op.dims()[axis]
-    sizes = op.integers("split") or ([] if given is None else given.tolist())
+    constant_sizes, extent = op.constant(1), op.dims()[axis]
+    sizes = op.integers("split") or ([] if constant_sizes is None else constant_sizes.tolist())
     listed: DraftTensor | None = None
     if not sizes and op.has(1):
         listed = op.cast(op.input(1), TensorType.INT32)
@@ -416,14 +416,14 @@ def pad(op: NodeExport) -> None:
         _computed_pad(op, mode)
         return
     rank = op.rank()
-    given = op.integers("pads") or op.integers("paddings")
-    given = given or op.required_constant(1, "the amount of padding").reshape(-1).tolist()
+    flat_pads = op.integers("pads") or op.integers("paddings")
+    flat_pads = flat_pads or op.required_constant(1, "the amount of padding").reshape(-1).tolist()
     axes = list(range(rank))
     if op.has(3):
         axes = [axis % rank for axis in op.required_constant(3, "the axes of padding").tolist()]
     pads = [(0, 0)] * rank
     for place, axis in enumerate(axes):
-        pads[axis] = (int(given[place]), int(given[len(axes) + place]))
+        pads[axis] = (int(flat_pads[place]), int(flat_pads[len(axes) + place]))
     _known_pad(op, mode, pads)
 
 
@@ -517,8 +517,8 @@ def _computed_pad(op: NodeExport, mode: str) -> None:
 def _cut(op: NodeExport, operand: DraftTensor, pairs: DraftTensor) -> DraftTensor:
     """Return a tensor without what negative padding takes away."""
     rank = len(operand.dims)
-    taken = op.maximum(op.each("NEG", pairs), 0)
-    begins, ends = (op.at(taken, 1, side) for side in (0, 1))
+    cuts = op.maximum(op.each("NEG", pairs), 0)
+    begins, ends = (op.at(cuts, 1, side) for side in (0, 1))
     extents = op.emit("SHAPE", [operand], (rank,), TensorType.INT32, out_type=TensorType.INT32)
     inputs = [operand, begins, op.sub(extents, ends), op.ints(np.ones(rank))]
     return op.emit("STRIDED_SLICE", inputs, tuple(f"?{op.name}.{axis}" for axis in range(rank)))

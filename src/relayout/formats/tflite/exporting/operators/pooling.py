@@ -109,14 +109,14 @@ def sliding_max(op: NodeExport) -> None:
     best = slices[0]
     maps = [sliding.source(place, column_major=bool(op.integer("storage_order"))) for place in sliding.places()]
     maps = [each[..., None] if op.layouts[0] else each for each in maps]
-    found = op.const(maps[0].astype(np.int32))
+    best_places = op.const(maps[0].astype(np.int32))
     for each, source in zip(slices[1:], maps[1:], strict=True):
         larger = op.compare("GREATER", each, best)
-        found = op.select(larger, op.const(source.astype(np.int32)), found)
+        best_places = op.select(larger, op.const(source.astype(np.int32)), best_places)
         best = op.maximum(best, each)
     if op.gives(0):
         op.give(op.cast(best, image.type), 0)
-    op.give(_with_planes(op, op.stretch(found, known(best.dims)), sliding, image), 1)
+    op.give(_with_planes(op, op.stretch(best_places, known(best.dims)), sliding, image), 1)
 
 
 # A dilation takes every d-th row, and these are neighbours once the axis is split. The extent becomes a multiple of d.
@@ -153,7 +153,7 @@ def _max_along_axes(op: NodeExport, sliding: Sliding, image: DraftTensor) -> Dra
     return image
 
 
-def _with_planes(op: NodeExport, found: DraftTensor, sliding: Sliding, image: DraftTensor) -> DraftTensor:
+def _with_planes(op: NodeExport, places: DraftTensor, sliding: Sliding, image: DraftTensor) -> DraftTensor:
     """Return places in planes as places in the image as the source stores it, planes of channels one by one."""
     dims = known(image.dims)
     last = bool(op.layouts[0])
@@ -161,7 +161,7 @@ def _with_planes(op: NodeExport, found: DraftTensor, sliding: Sliding, image: Dr
     planes = np.arange(n * c).reshape(n, c) * prod(known(sliding.window.extents))
     ones = [1] * len(sliding.axes)
     planes = planes.reshape(n, *ones, c) if last else planes.reshape(n, c, *ones)
-    return op.cast(op.add(found, op.ints(planes)), TensorType.INT64)
+    return op.cast(op.add(places, op.ints(planes)), TensorType.INT64)
 
 
 def sliding_sum(op: NodeExport, image: DraftTensor) -> DraftTensor:
@@ -224,8 +224,8 @@ def _average(op: NodeExport, image: DraftTensor) -> DraftTensor:
         return _pooled(op, "AVERAGE_POOL_2D", window.bordered(op, image, 0.0), window, op.out_dims())
     if _covers_all(op, window) and not op.quantized:
         # The mean of what the one window holds: a border of thousands of zeros is not written.
-        held = float(np.prod(known(window.extents, BORDER))) / float(np.prod(window.sizes))
-        share = float(_factors(op, window, counted).reshape(-1)[0]) * held
+        coverage = float(np.prod(known(window.extents, BORDER))) / float(np.prod(window.sizes))
+        share = float(_factors(op, window, counted).reshape(-1)[0]) * coverage
         mean = op.reduce("MEAN", image, range(1, op.rank() - 1), keep=True)
         return mean if abs(share - 1.0) < 1e-9 else op.mul(mean, share)
     is_plain = counted and not op.integer("ceil_mode")
@@ -249,7 +249,9 @@ def _divided(op: NodeExport, image: DraftTensor, window: Window, *, counted: boo
     ones = op.emit("ZEROS_LIKE", [column := op.part(image, -1, 0, 1)], column.dims)
     ones, rest = op.add(ones, 1.0), pads
     if counted:  # what the node states counts, and what `ceil_mode` adds does not
-        stated = list(zip(given[:count], given[count:], strict=True)) if (given := op.integers("pads")) else []
+        stated = (
+            list(zip(flat_pads[:count], flat_pads[count:], strict=True)) if (flat_pads := op.integers("pads")) else []
+        )
         stated = stated or [(0, 0)] * count
         ones = op.pad(ones, [(0, 0), *stated, (0, 0)], 1.0)
         rest = tuple((a - c, b - d) for (a, b), (c, d) in zip(pads, stated, strict=True))
@@ -346,33 +348,35 @@ formulas(POOLS)
 def max_unpool(op: NodeExport) -> None:
     """SCATTER_ND of the flat elements; where windows overlap divided by how many elements have one place."""
     dims = op.static()
-    wanted = known(op.out_dims())
+    output_dims = known(op.out_dims())
     count = int(np.prod(dims))
     axes = range(len(dims) - 2)
     strides, pads = op.integers("strides", [1] * len(axes)), op.integers("pads", [0] * 2 * len(axes))
     sizes = op.integers("kernel_shape")
     spatial = [(dims[2 + k] - 1) * strides[k] + sizes[k] - pads[k] - pads[len(axes) + k] for k in axes]
     places = op.input(1)
-    if list(wanted[2:]) != spatial:
-        places = _moved_places(op, places, (*dims[:2], *spatial), wanted)
+    if list(output_dims[2:]) != spatial:
+        places = _moved_places(op, places, (*dims[:2], *spatial), output_dims)
     flat = op.reshape(op.cast(places, TensorType.INT32), (count, 1))
-    total = [int(np.prod(wanted))]
+    total = [int(np.prod(output_dims))]
     elements = op.scatter_nd(flat, op.reshape(op.input(0), (count,)), total)
     if any(size > stride for size, stride in zip(sizes, strides, strict=True)):
         # Windows that share their greatest element have it once each, and SCATTER_ND adds them up.
         copies = op.scatter_nd(flat, op.const(np.ones(count, np.float32)), total)
         elements = op.div(elements, op.maximum(copies, 1.0))
-    op.give(op.reshape(elements, wanted))
+    op.give(op.reshape(elements, output_dims))
 
 
-def _moved_places(op: NodeExport, places: DraftTensor, source: tuple[int, ...], wanted: tuple[int, ...]) -> DraftTensor:
+def _moved_places(
+    op: NodeExport, places: DraftTensor, source: tuple[int, ...], output_dims: tuple[int, ...]
+) -> DraftTensor:
     """Return places in a tensor of some extents as places in one of others."""
     coordinates, rest = [], op.cast(places, TensorType.INT32)
     for extent in reversed(source):
         coordinates.append(op.each("FLOOR_MOD", rest, extent))
         rest = op.div(rest, extent)
-    found, factor = coordinates[0], 1
-    for coordinate, extent in zip(coordinates[1:], reversed(wanted[1:]), strict=True):
+    flat_places, factor = coordinates[0], 1
+    for coordinate, extent in zip(coordinates[1:], reversed(output_dims[1:]), strict=True):
         factor *= extent
-        found = op.add(found, op.mul(coordinate, factor))
-    return found
+        flat_places = op.add(flat_places, op.mul(coordinate, factor))
+    return flat_places

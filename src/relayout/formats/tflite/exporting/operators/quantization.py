@@ -47,8 +47,8 @@ def dynamic_quantize_linear(op: NodeExport) -> None:
     span = op.div(op.sub(high, low), 255.0)
     scale = op.select(op.compare("EQUAL", span, 0.0), 1.0, span)
     zero = rounded(op, op.div(op.each("NEG", low), scale), None, TensorType.UINT8)
-    found = rounded(op, op.div(operand, scale), op.cast(zero, TensorType.FLOAT32), TensorType.UINT8)
-    for slot, tensor in ((1, scale), (2, zero), (0, found)):
+    integers = rounded(op, op.div(operand, scale), op.cast(zero, TensorType.FLOAT32), TensorType.UINT8)
+    for slot, tensor in ((1, scale), (2, zero), (0, integers)):
         if op.gives(slot):
             op.give(tensor, slot)
 
@@ -57,11 +57,11 @@ def dynamic_quantize_linear(op: NodeExport) -> None:
 def quantize_linear(op: NodeExport) -> None:
     """QUANTIZE, to signed integers inside of the graph."""
     value = op.node.outputs[0]
-    found = scales_of(op.node)
-    if found is None or found[0].size > 1:  # computed scales, one for each block, or for each channel
+    scales = scales_of(op.node)
+    if scales is None or scales[0].size > 1:  # computed scales, one for each block, or for each channel
         quantize(op)
         return
-    scale, zero, axis = found
+    scale, zero, axis = scales
     kind = kernel_type(value)
     inside = not value.is_graph_output() and all(use.node.op_type == "DequantizeLinear" for use in value.uses())
     signed, shift = op.graph.integers.shifts.get(kind, (kind, 0)) if inside else (kind, 0)

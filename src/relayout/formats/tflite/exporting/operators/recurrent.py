@@ -259,8 +259,8 @@ def _step(
     if lengths is None:
         return after[0], after
     runs = op.compare("GREATER", op.reshape(lengths, (rows[0].dims[0], 1)), place)
-    kept = [op.select(runs, new, old) for new, old in zip(after, states, strict=True)]
-    return op.select(runs, after[0], 0.0), kept
+    new_states = [op.select(runs, new, old) for new, old in zip(after, states, strict=True)]
+    return op.select(runs, after[0], 0.0), new_states
 
 
 def _bytes(op: NodeExport, slot: int) -> RoundedWeights | None:

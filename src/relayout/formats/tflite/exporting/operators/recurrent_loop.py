@@ -98,17 +98,17 @@ def mark_loops(
             if is_recurrent(node) and LOOP not in node.meta:
                 length, batch = length_and_batch(node)
                 steps = _steps_of(node, element_bytes)
-                taken = 0 if steps is None else _round_of(node, *steps, from_tflite)
+                steps_per_round = 0 if steps is None else _round_of(node, *steps, from_tflite)
                 # A sequence has more steps than are written one by one, or no known number of them.
                 has_too_many = length is not None and (not isinstance(length, int) or length > MOST_STEPS)
                 has_builtin = is_looped(node)
-                node.meta[LOOP] = max(taken, int(has_too_many)) if has_too_many or has_builtin else 0
+                node.meta[LOOP] = max(steps_per_round, int(has_too_many)) if has_too_many or has_builtin else 0
                 node.meta[GROWS] = not has_builtin
                 # The kernel takes less time for one row than blocks of results of open length, of few elements.
                 is_narrow = _is_read(node.outputs[0]) and batch == 1 and steps is not None and steps[0] is None
                 is_narrow = is_narrow and steps is not None and steps[1] < NARROW
                 is_faster = steps is not None and steps_are_faster and not is_narrow
-                node.meta[STEPS] = is_faster and not from_tflite and (has_builtin or not taken)
+                node.meta[STEPS] = is_faster and not from_tflite and (has_builtin or not steps_per_round)
 
 
 def mark_batch_first(model: ir.Model) -> None:
@@ -170,23 +170,25 @@ def write_loop(
     2. Of an open length a loop goes from block to block, and one inside it from round to round. If only the last state
        is read, steps that make no whole round are a loop of their own.
     """
-    time, length, taken = time_axis(op), products[0].dims[time_axis(op)], op.node.meta[LOOP]
-    start, loop = op.ints(np.array(0)), _Loop(op, body, taken)
+    time, length, steps_per_round = time_axis(op), products[0].dims[time_axis(op)], op.node.meta[LOOP]
+    start, loop = op.ints(np.array(0)), _Loop(op, body, steps_per_round)
     if not isinstance(length, int):
         end = op.tensor(op.extent(products[0], time), TensorType.INT32)
         if body.is_listed:
-            block = BLOCK * taken
+            block = BLOCK * steps_per_round
             padded = [_behind(op, each, time, block) for each in products]
-            _, every, states = _Loop(op, body, block, taken).write(start, end, padded, states, lengths)
+            _, every, states = _Loop(op, body, block, steps_per_round).write(start, end, padded, states, lengths)
             return None if every is None else _first(op, every, time, length, block), states
-        if taken > 1:
-            start, _, states = loop.write(start, op.sub(end, taken - 1), products, states, lengths)
+        if steps_per_round > 1:
+            start, _, states = loop.write(start, op.sub(end, steps_per_round - 1), products, states, lengths)
         return _Loop(op, body).write(start, end, products, states, lengths)[1:]
-    rounds = length // taken
+    rounds = length // steps_per_round
     is_split = body.is_listed and not was_tflite(op.graph.model.metadata_props)
     copied = rounds * length * prod(each for each in states[0].dims if isinstance(each, int)) * FLOAT_BYTES
-    size = taken * ceil(rounds / max(round(sqrt(copied / COPIES)), 1)) if is_split else taken * rounds
-    listed, whole = list[DraftTensor](), rounds * taken
+    size = (
+        steps_per_round * ceil(rounds / max(round(sqrt(copied / COPIES)), 1)) if is_split else steps_per_round * rounds
+    )
+    listed, whole = list[DraftTensor](), rounds * steps_per_round
     for begin in range(0, whole, size):
         first = min(begin, whole - size)
         blocks = [op.part(each, time, first, size) for each in products]
@@ -225,8 +227,8 @@ class _Loop:
         inside: how many of these a loop inside it takes at a time; 0: there is none, they are written one by one.
     """
 
-    def __init__(self, op: NodeExport, body: LoopStep, taken: int = 1, inside: int = 0) -> None:
-        self.op, self.body, self.taken, self.inside = op, body, taken, inside
+    def __init__(self, op: NodeExport, body: LoopStep, steps_per_round: int = 1, inside: int = 0) -> None:
+        self.op, self.body, self.taken, self.inside = op, body, steps_per_round, inside
         self.computed = [op.value(slot) for slot in PARAMETERS if op.has(slot) and not _is_inside(op, slot)]
         self.graphs: tuple[int, int] | None = None
         self.zeros: list[DraftTensor] = []

@@ -20,18 +20,18 @@ class Reduced:
     def __init__(self, op: NodeExport) -> None:
         self.keep = bool(op.integer("keepdims", 1))
         computed = op.has(1) and op.constant(1) is None and op.dims(1) != (0,)
-        given = op.node.attributes.get("axes") is not None or op.has(1)
+        has_axes = op.node.attributes.get("axes") is not None or op.has(1)
         empty = op.has(1) and not computed and (op.dims(1) == (0,))
-        self.is_noop = (not given or empty) and bool(op.integer("noop_with_empty_axes"))
+        self.is_noop = (not has_axes or empty) and bool(op.integer("noop_with_empty_axes"))
         self.listed = op.cast(op.input(1), TensorType.INT32) if computed else None
-        self.axes = op.axes() if given and not empty and not computed else list(range(op.rank()))
-        self.kept: Dims = tuple(1 if axis in self.axes else dim for axis, dim in enumerate(op.dims()))
+        self.axes = op.axes() if has_axes and not empty and not computed else list(range(op.rank()))
+        self.kept_dims: Dims = tuple(1 if axis in self.axes else dim for axis, dim in enumerate(op.dims()))
 
     def dims(self, op: NodeExport) -> Dims:
         """Return the extents of the result."""
         if self.listed is not None:
             return op.out_dims()
-        return self.kept if self.keep else tuple(d for axis, d in enumerate(op.dims()) if axis not in self.axes)
+        return self.kept_dims if self.keep else tuple(d for axis, d in enumerate(op.dims()) if axis not in self.axes)
 
     def tensor(self, op: NodeExport) -> DraftTensor:
         """Return the axes as an operand."""
@@ -86,21 +86,23 @@ def _arg(op: NodeExport, builtin: str) -> None:
         op.give(op.const(np.zeros((), np.int64)))
         return
     axis, operand = op.axis(), op.input(0)
-    last, kept = bool(op.integer("select_last_index")), bool(op.integer("keepdims", 1))
+    last, keep_dims = bool(op.integer("select_last_index")), bool(op.integer("keepdims", 1))
     if operand.type == TensorType.INT64:
-        op.give(_arg_64(op, operand, axis, builtin, last=last, kept=kept))
+        op.give(_arg_64(op, operand, axis, builtin, last=last, keep_dims=keep_dims))
         return
     if last:
         operand = op.emit("REVERSE_V2", [operand, op.ints([axis])], operand.dims)
     front, back = operand.dims[:axis], operand.dims[axis + 1 :]
     inputs = [operand, op.const(np.array(axis, np.int32), what="axis")]
-    found = op.emit(builtin, inputs, (*front, *back), TensorType.INT64, output_type=TensorType.INT64)
+    places = op.emit(builtin, inputs, (*front, *back), TensorType.INT64, output_type=TensorType.INT64)
     if last:
-        found = op.sub(known(operand.dims[axis : axis + 1])[0] - 1, found)
-    op.give_new(op.reshape(found, (*front, 1, *back)) if kept else found)
+        places = op.sub(known(operand.dims[axis : axis + 1])[0] - 1, places)
+    op.give_new(op.reshape(places, (*front, 1, *back)) if keep_dims else places)
 
 
-def _arg_64(op: NodeExport, operand: DraftTensor, axis: int, builtin: str, *, last: bool, kept: bool) -> DraftTensor:
+def _arg_64(
+    op: NodeExport, operand: DraftTensor, axis: int, builtin: str, *, last: bool, keep_dims: bool
+) -> DraftTensor:
     """Return the first or last place of the largest or smallest element, of a type that ARG_MAX does not take."""
     best = op.reduce("REDUCE_MAX" if builtin == "ARG_MAX" else "REDUCE_MIN", operand, [axis], keep=True)
     (extent,) = known(operand.dims[axis : axis + 1])
@@ -108,7 +110,7 @@ def _arg_64(op: NodeExport, operand: DraftTensor, axis: int, builtin: str, *, la
     places = op.const(np.arange(extent, dtype=np.int64).reshape(shape))
     fits = op.compare("EQUAL", operand, best)
     chosen = op.select(fits, places, -1 if last else extent)
-    return op.reduce("REDUCE_MAX" if last else "REDUCE_MIN", chosen, [axis], keep=kept)
+    return op.reduce("REDUCE_MAX" if last else "REDUCE_MIN", chosen, [axis], keep=keep_dims)
 
 
 @exporter("CumSum")
@@ -239,10 +241,10 @@ def _normalized(
     operand = op.input(0) if operand is None else operand
     axes = range(op.axis(-1), len(operand.dims))
     if centered:
-        average = _given(op, op.reduce("MEAN", operand, axes, keep=True), mean)
+        average = _as_output(op, op.reduce("MEAN", operand, axes, keep=True), mean)
         operand = op.sub(operand, average)
     variance = op.reduce("MEAN", op.each("SQUARE", operand), axes, keep=True)
-    inverse = _given(op, op.each("RSQRT", op.add(variance, epsilon)), deviation)
+    inverse = _as_output(op, op.each("RSQRT", op.add(variance, epsilon)), deviation)
     result = op.mul(operand, inverse)
     if op.has(scale):
         result = op.mul(result, op.input(scale))
@@ -251,7 +253,7 @@ def _normalized(
     op.give(result)
 
 
-def _given(op: NodeExport, tensor: DraftTensor, slot: int) -> DraftTensor:
+def _as_output(op: NodeExport, tensor: DraftTensor, slot: int) -> DraftTensor:
     """Return a tensor that is also an output of the node, if anybody reads that."""
     if not op.gives(slot):
         return tensor
@@ -282,10 +284,10 @@ def _in_training(op: NodeExport) -> None:
     variance = op.reduce("MEAN", op.each("SQUARE", centered), axes)
     inverse = op.each("RSQRT", op.add(variance, op.number("epsilon", 1e-5)))
     op.give(op.add(op.mul(centered, op.mul(inverse, op.input(1))), op.input(2)))
-    for slot, found in ((1, mean), (2, variance)):
+    for slot, statistic in ((1, mean), (2, variance)):
         if op.gives(slot):
             before = op.mul(op.input(slot + 2), momentum)
-            op.give(op.add(before, op.mul(found, 1 - momentum)), slot)
+            op.give(op.add(before, op.mul(statistic, 1 - momentum)), slot)
 
 
 @exporter("LRN")

@@ -74,12 +74,12 @@ def _place_of_region(factors: Factors, axis: int) -> DraftTensor:
     intervals = op.maximum(op.sub(op.cast(count, FLOAT), 1.0), 1.0)
     along = op.div(op.mul(op.mul(x, op.sub(end, start)), last), intervals)
     middle = op.mul(op.mul(op.add(start, end), HALF), last)
-    found = op.select(op.compare("GREATER", count, 1), op.add(op.mul(start, last), along), middle)
+    positions = op.select(op.compare("GREATER", count, 1), op.add(op.mul(start, last), along), middle)
     if not factors.is_stretched:
         scale = factors.scale(axis)  # which may be another than 1 where the extent stays
-        return op.select(op.compare("EQUAL", scale, 1.0), x, found) if isinstance(scale, DraftTensor) else found
+        return op.select(op.compare("EQUAL", scale, 1.0), x, positions) if isinstance(scale, DraftTensor) else positions
     extent = op.tensor(factors.extent(axis), FLOAT)
-    return op.select(op.compare("EQUAL", op.cast(count, FLOAT), extent), x, found)
+    return op.select(op.compare("EQUAL", op.cast(count, FLOAT), extent), x, positions)
 
 
 def _interpolated(
@@ -145,12 +145,12 @@ def _smoothed(
     weights = _weights(factors, op.each("ABS", op.div(distance, stretch)), mode)
     weights = op.div(weights, op.reduce("SUM", weights, [1], keep=True))
     inside = op.clamp(elements, 0.0, factors.last(axis))
-    taken = op.gather(tensor, op.cast(inside, TensorType.INT32), axis)
-    if axis == len(taken.dims) - 1:
-        return op.matmul(taken, weights, adj_y=True)
-    behind = taken.dims[axis + 1 :]
+    neighbours = op.gather(tensor, op.cast(inside, TensorType.INT32), axis)
+    if axis == len(neighbours.dims) - 1:
+        return op.matmul(neighbours, weights, adj_y=True)
+    behind = neighbours.dims[axis + 1 :]
     width = op.elements(behind, f"{axis}.behind")
-    flat = taken if len(behind) == 1 else op.reshape(taken, (*taken.dims[: axis + 1], width), taken)
+    flat = neighbours if len(behind) == 1 else op.reshape(neighbours, (*neighbours.dims[: axis + 1], width), neighbours)
     product = op.matmul(weights, flat)
     return op.reshape(product, (*product.dims[:-1], *behind), product)
 
@@ -174,7 +174,7 @@ def _cubic(
     factors: Factors,
     place: DraftTensor,
     last: Operand,
-    taken: Callable[[DraftTensor], DraftTensor],
+    gather: Callable[[DraftTensor], DraftTensor],
     column: Callable[[DraftTensor], DraftTensor],
 ) -> DraftTensor:
     """Return the sum of four neighbours times their weights."""
@@ -193,17 +193,17 @@ def _cubic(
         weights = [op.select(shown, weight, zero) for shown, weight in zip(inside, weights, strict=True)]
         total = reduce(op.add, weights)
         weights = [op.div(weight, total) for weight in weights]
-    return reduce(op.add, [op.mul(taken(tap), column(weight)) for tap, weight in zip(taps, weights, strict=True)])
+    return reduce(op.add, [op.mul(gather(tap), column(weight)) for tap, weight in zip(taps, weights, strict=True)])
 
 
 def polynomial_at(op: NodeExport, x: DraftTensor, coefficients: tuple[float, ...]) -> DraftTensor:
     """Return `((a x + b) x + c) x + d`."""
     first, *rest = coefficients
-    found = op.mul(x, first)
+    value = op.mul(x, first)
     for place, coefficient in enumerate(rest, 1):
-        found = op.add(found, coefficient) if coefficient else found
-        found = op.mul(found, x) if place < len(rest) else found
-    return found
+        value = op.add(value, coefficient) if coefficient else value
+        value = op.mul(value, x) if place < len(rest) else value
+    return value
 
 
 def _numbers(factors: Factors, axis: int) -> DraftTensor:
@@ -366,8 +366,8 @@ def _first_of_single(factors: Factors, operand: DraftTensor) -> DraftTensor:
     if factors.scales is not None or all_known(dims[1:3]):
         return operand
     size = op.cast(factors.size(), TensorType.INT32)
-    kept = op.select(op.compare("EQUAL", size, 1), 1, op.ints([-1, -1]))
-    sizes = op.concat([op.ints([-1]), kept, op.ints([-1])], 0)
+    spatial_sizes = op.select(op.compare("EQUAL", size, 1), 1, op.ints([-1, -1]))
+    sizes = op.concat([op.ints([-1]), spatial_sizes, op.ints([-1])], 0)
     names = (f"?{op.name}.height", f"?{op.name}.width")
     return op.emit("SLICE", [operand, op.ints([0] * 4), sizes], (operand.dims[0], *names, operand.dims[3]))
 
@@ -399,16 +399,16 @@ def _repeats(op: NodeExport, scales: Sequence[float | None]) -> bool:
 
 def _nearest_builtin(factors: Factors, coordinates: str) -> NearestBuiltin | None:
     """Return the options with which the kernel takes the same elements along both axes of known extents."""
-    wanted = []
+    elements_by_axis = []
     for axis in (1, 2):
         (extent, count), scale = known((factors.op.dims()[axis], factors.dims[axis])), factors.number(axis)
         if scale is None:
             return None
         elements = _elements(factors.op, _place(factors, axis, coordinates), extent, _rounding(factors.op, scale))
-        wanted.append((extent, count, elements))
+        elements_by_axis.append((extent, count, elements))
 
     def takes_them(builtin: NearestBuiltin) -> bool:
-        return all(np.array_equal(elements, builtin.nearest_places(*sizes)) for *sizes, elements in wanted)
+        return all(np.array_equal(elements, builtin.nearest_places(*sizes)) for *sizes, elements in elements_by_axis)
 
     return next(filter(takes_them, NEAREST_BUILTINS), None)
 
@@ -452,9 +452,9 @@ def _along(op: NodeExport, tensor: DraftTensor, axis: int, place: DraftTensor, s
 
 def _elements(op: NodeExport, place: DraftTensor, extent: int, rounding: str) -> NDArray[np.int32]:
     """Return which elements lie nearest to constant places."""
-    found = _rounded(op, place, rounding).array
-    assert found is not None
-    return found.clip(0, extent - 1).astype(np.int32)
+    rounded_places = _rounded(op, place, rounding).array
+    assert rounded_places is not None
+    return rounded_places.clip(0, extent - 1).astype(np.int32)
 
 
 def _matrix(op: NodeExport, places: NDArray[np.float64], extent: int, scale: float, mode: str) -> NDArray[np.float64]:
@@ -469,8 +469,8 @@ def _matrix(op: NodeExport, places: NDArray[np.float64], extent: int, scale: flo
         near = (a + 2) * x**3 - (a + 3) * x**2 + 1
         far = a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a
         cubic = np.where(x <= 1, near, np.where(x < 2, far, 0))
-        found: NDArray[np.float64] = np.maximum(1 - x, 0) if mode == "linear" else cubic
-        return found
+        weights: NDArray[np.float64] = np.maximum(1 - x, 0) if mode == "linear" else cubic
+        return weights
 
     reach = int(np.ceil(REACH[mode] * stretch)) + 1
     matrix = np.zeros((len(places), extent))

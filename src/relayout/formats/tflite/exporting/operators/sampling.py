@@ -62,11 +62,11 @@ def _at_taps(
         ]
         place = reduce(op.add, places if first is None else [*places, first])
         weights = [tap.weight for tap in taps if tap.weight is not None]
-        found = op.gather(flat, place, 0)
+        elements = op.gather(flat, place, 0)
         if not weights:
-            return found
+            return elements
         weight = reduce(op.mul, weights)
-        return op.mul(found, op.reshape(weight, (*weight.dims, 1)))
+        return op.mul(elements, op.reshape(weight, (*weight.dims, 1)))
 
     return reduce(partial(op.each, pair), map(of_taps, product(*axes)))
 
@@ -82,7 +82,7 @@ def times(op: NodeExport, number: Operand, factor: float) -> Operand:
 
 
 class _Sampling:
-    """How a GridSample turns coordinates into elements and weights."""
+    """The way in which a GridSample turns coordinates into elements and weights."""
 
     def __init__(self, op: NodeExport) -> None:
         self.op = op
@@ -189,9 +189,9 @@ def deform_conv(op: NodeExport) -> None:
     total = op.reshape(total, (rows, moved, taps, each))
     if op.has(MASK):
         total = op.mul(total, op.reshape(op.input(MASK), (rows, moved, taps, 1)))
-    made = _products(op, total, group)
-    made = op.add(made, op.input(BIAS)) if op.has(BIAS) else made
-    op.give(op.reshape(made, (*results, count), offsets))
+    output = _products(op, total, group)
+    output = op.add(output, op.input(BIAS)) if op.has(BIAS) else output
+    op.give(op.reshape(output, (*results, count), offsets))
 
 
 def _first_places(
@@ -249,26 +249,26 @@ def _neighbours(op: NodeExport, place: DraftTensor, extent: Operand) -> list[Tap
 
 def _products(
     op: NodeExport,  # the node
-    found: DraftTensor,  # the elements of the image, `places parts kernel channels`
+    image_elements: DraftTensor,  # the elements of the image, `places parts kernel channels`
     group: int,  # groups of channels
 ) -> DraftTensor:
     """Return the results of all groups of channels, `places results`."""
-    rows, (_, taps, each) = found.dims[0], known(found.dims[1:])
+    rows, (_, taps, each) = image_elements.dims[0], known(image_elements.dims[1:])
     count, *_, reads = op.static(1)
     array = op.constant(1)
     kernel = op.reshape(op.input(1) if array is None else op.const(array), (count, taps, reads))
-    gives, made = count // group, []
+    gives, outputs = count // group, []
     for number in range(group):
         weights, pieces = op.part(kernel, 0, number * gives, gives), []
         for part, begin, size in _runs(number * reads, reads, each):  # as the elements come: part by part
-            elements = op.part(op.part(found, 1, part, max(size // each, 1)), 3, begin, min(size, each))
+            elements = op.part(op.part(image_elements, 1, part, max(size // each, 1)), 3, begin, min(size, each))
             pieces.append(op.reshape(elements, (rows, taps * size)))
         columns = [
             op.reshape(op.part(weights, 2, begin, size), (gives, taps * size))
             for begin, size in _pieces(number * reads, reads, each)
         ]
-        made.append(op.fully_connected(op.concat(pieces, 1), op.concat(columns, 1)))
-    return op.concat(made, 1)
+        outputs.append(op.fully_connected(op.concat(pieces, 1), op.concat(columns, 1)))
+    return op.concat(outputs, 1)
 
 
 def _pieces(begin: int, size: int, each: int) -> list[tuple[int, int]]:
@@ -384,10 +384,10 @@ def _write_products(op: NodeExport, down: _Side, across: _Side) -> None:
         rows = op.mul(op.cast(own, TensorType.FLOAT32), spread)
     flat = op.reshape(rows, (op.elements((count, down.bins), "rows"), batch * height))
     image = op.reshape(op.input(0), (batch * height, width * channels))
-    found = op.reshape(op.matmul(flat, image), (count, down.bins, width, channels))
+    row_sums = op.reshape(op.matmul(flat, image), (count, down.bins, width, channels))
     columns = _weights(op, across)
     spread = op.reshape(columns, (count, 1, across.bins, width))  # the same for each row of bins
-    op.give(op.matmul(spread, found))
+    op.give(op.matmul(spread, row_sums))
 
 
 def _weights(op: NodeExport, side: _Side) -> DraftTensor:
@@ -441,14 +441,14 @@ def non_max_suppression(op: NodeExport) -> None:
     limits = _limits(op, count)
     boxes, scores = op.input(0), op.input(1)
     boxes = _corners(op, boxes) if op.integer("center_point_box") else boxes
-    found = []
+    selected_rows = []
     for image in range(images):
-        here = _apart(op, op.at(boxes, 0, image))
+        here = _spread_out(op, op.at(boxes, 0, image))
         for number in range(classes):
             row = op.at(op.at(scores, 0, image), 0, number)
-            found.append(_selected(op, here, row, limits, (image, number)))
+            selected_rows.append(_selected(op, here, row, limits, (image, number)))
     dims = (f"?{op.name}", 3)
-    joined = found[0] if len(found) == 1 else op.emit("CONCATENATION", found, dims, axis=0)
+    joined = selected_rows[0] if len(selected_rows) == 1 else op.emit("CONCATENATION", selected_rows, dims, axis=0)
     op.give(op.cast(joined, TensorType.INT64))
 
 
@@ -491,14 +491,14 @@ def _selected(
     inputs = [op.gather(boxes, order, 0), ranks, largest, overlap, op.const(np.array(0, np.float32))]
     places, valid = op.outputs("NON_MAX_SUPPRESSION_V4", inputs, [(TensorType.INT32, some), (TensorType.INT32, ())])
     size = op.emit("RESHAPE", [valid, op.ints([1])], (1,))
-    kept = op.gather(order, op.emit("SLICE", [places, op.ints([0]), size], some), 0)
-    column = op.emit("RESHAPE", [kept, op.ints([-1, 1])], (*some, 1))
+    box_indices = op.gather(order, op.emit("SLICE", [places, op.ints([0]), size], some), 0)
+    column = op.emit("RESHAPE", [box_indices, op.ints([-1, 1])], (*some, 1))
     front = op.mul(column, 0)
     parts = [op.add(front, image), op.add(front, number), column]
     return op.emit("CONCATENATION", parts, (*some, 3), axis=1)
 
 
-def _apart(op: NodeExport, boxes: DraftTensor) -> DraftTensor:
+def _spread_out(op: NodeExport, boxes: DraftTensor) -> DraftTensor:
     """Return boxes of which those without an area lie far from all others, each by itself.
 
     They overlap with nothing, and once LiteRT's kernel has selected one, it selects no other box.

@@ -152,18 +152,18 @@ def compress(op: NodeExport) -> None:
         axis = op.axis()
     if len(op.dims(1)) > 1:
         raise Unwritable("a mask of several axes")
-    extent, given = operand.dims[axis], (op.dims(1) or (1,))[0]
+    extent, mask_extent = operand.dims[axis], (op.dims(1) or (1,))[0]
     if mask is not None and isinstance(extent, int):
         op.give(op.gather(operand, op.ints(np.flatnonzero(mask.reshape(-1)[:extent])), axis))
         return
-    chosen = op.reshape(op.input(1), (given,))
-    if isinstance(extent, int) and isinstance(given, int):  # the rest chooses nothing
-        chosen = op.part(chosen, 0, 0, min(extent, given))
+    chosen = op.reshape(op.input(1), (mask_extent,))
+    if isinstance(extent, int) and isinstance(mask_extent, int):  # the rest chooses nothing
+        chosen = op.part(chosen, 0, 0, min(extent, mask_extent))
     else:
         size = op.reshape(op.minimum(op.extent(operand, axis), op.extent(chosen, 0)), (1,))
         chosen = op.emit("SLICE", [chosen, op.ints([0]), size], (f"?{op.name}.mask",))
-    found = op.emit("WHERE", [chosen], (f"?{op.name}", 1), TensorType.INT64)
-    places = op.emit("RESHAPE", [found, op.ints([-1])], found.dims[:1])
+    coordinates = op.emit("WHERE", [chosen], (f"?{op.name}", 1), TensorType.INT64)
+    places = op.emit("RESHAPE", [coordinates, op.ints([-1])], coordinates.dims[:1])
     op.give(op.gather(operand, op.cast(places, TensorType.INT32), axis))
 
 

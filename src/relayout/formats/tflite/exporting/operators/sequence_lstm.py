@@ -137,12 +137,12 @@ class Gate(NamedTuple):
 def total(biases: Sequence[ParameterRows]) -> NDArray[Any] | None:
     """Return the sum of biases that are constants; None where one is computed."""
     arrays = [bias.array() for bias in biases]
-    found: NDArray[Any] = np.zeros(biases[0].size if biases else 0, np.float32)
+    bias_sum: NDArray[Any] = np.zeros(biases[0].size if biases else 0, np.float32)
     for array in arrays:
         if array is None:
             return None
-        found = found + array
-    return found
+        bias_sum = bias_sum + array
+    return bias_sum
 
 
 def has_kernel(op: NodeExport) -> bool:
@@ -208,13 +208,13 @@ def _states(op: NodeExport, count: int) -> list[list[DraftTensor]]:
     """Return the variables of each direction: hidden state and cell, with what they begin with written into them."""
     batch, units = op.dims(0)[1 - time_axis(op)], op.static(RECURRENT)[2]
     state = f"{op.name}/state", TensorType.FLOAT32, (batch, units)
-    made = [[op.draft.tensor(*state) for _ in range(2)] for _ in range(count)]
-    for tensor in chain(*made):
+    states = [[op.draft.tensor(*state) for _ in range(2)] for _ in range(count)]
+    for tensor in chain(*states):
         tensor.variable = True
     axis = 1 if op.integer("layout") else 0
     anew, computed = [], []
     for place, slot in enumerate((HIDDEN, MEMORY)):
-        variables = [each[place] for each in made]
+        variables = [each[place] for each in states]
         if not op.has(slot) or _is_zero(op.constant(slot)):
             anew += variables
         else:
@@ -227,7 +227,7 @@ def _states(op: NodeExport, count: int) -> list[list[DraftTensor]]:
     if not isinstance(batch, int):
         draft.leading += draft.operators[before:]
         del draft.operators[before:]
-    return made
+    return states
 
 
 def _zeros(op: NodeExport, batch: int | str, count: int, units: int) -> DraftTensor:
@@ -294,12 +294,12 @@ def _parameters(op: NodeExport, number: int) -> list[DraftTensor | None]:
         return rows.tensor(op, negated=coupled and gate == FORGET)
 
     def bias(gate: int) -> DraftTensor:
-        found = gates[gate].biases
-        array = total(found)
+        biases = gates[gate].biases
+        array = total(biases)
         sign = -1 if coupled and gate == FORGET else 1
         if array is not None:
-            return op.const((sign * (array if found else np.zeros(units))).astype(np.float32))
-        return op.add(*(tensor(rows, gate) for rows in found))
+            return op.const((sign * (array if biases else np.zeros(units))).astype(np.float32))
+        return op.add(*(tensor(rows, gate) for rows in biases))
 
     units = op.static(RECURRENT)[2]
     read: list[tuple[ParameterRows | None, int]] = [(gates[gate].kernel, gate) for gate in BUILTIN_ORDER]

@@ -89,18 +89,18 @@ def _without_str(array: NDArray[Any]) -> NDArray[Any]:
     """Return an array whose texts are `bytes`."""
     if array.dtype.kind not in "OUS":
         return array
-    found = [each.encode() if isinstance(each, str) else bytes(each) for each in array.tolist()]
-    return np.array([*found, None], object)[:-1]
+    texts = [each.encode() if isinstance(each, str) else bytes(each) for each in array.tolist()]
+    return np.array([*texts, None], object)[:-1]
 
 
 def _default(op: NodeExport, values: NDArray[Any]) -> NDArray[Any]:
     """Return the value of what is no key, as an array of one element."""
     tensor = op.node.attributes.get("default_tensor")
     if tensor is not None:
-        found = _without_str(tensor.as_tensor().numpy().reshape(-1))
-        if found.dtype != values.dtype or found.size != 1:
+        default = _without_str(tensor.as_tensor().numpy().reshape(-1))
+        if default.dtype != values.dtype or default.size != 1:
             raise Unwritable("a default of another type than the values")
-        return found
+        return default
     if values.dtype == object:
         return _without_str(np.array([op.text("default_string", "_Unused")], object))
     if values.dtype.kind == "f":

@@ -77,7 +77,7 @@ def _constant(op: Operation, tensor: Tensor) -> npt.NDArray[np.float32] | None:
 
 
 def halves_of(op: Operation, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value]:
-    """The halves of pairs, by one Split, and not a Slice or Gather of every second element."""
+    """Return the halves of pairs, by one Split, and not a Slice or Gather of every second element."""
     last = len(dims(x)) - 1
     parts = op.emit_all("Split", [x, op.ints([1, 1], "sizes")], [(*dims(x)[:-1], 1)] * 2, name=name, axis=last)
     real, imaginary = (_passing(op, squeeze(op, _passing(op, part), [last])) for part in parts)
@@ -85,7 +85,7 @@ def halves_of(op: Operation, x: ir.Value, name: str) -> tuple[ir.Value, ir.Value
 
 
 def _passing(op: Operation, value: ir.Value) -> ir.Value:
-    """A value whose node goes if nobody reads it."""
+    """Return a value whose node goes if nobody reads it."""
     if (node := value.producer()) is not None:
         op.builder.spare.add(id(node))
     return value
@@ -102,8 +102,8 @@ def result_pairs(op: Operation, value: ir.Value, i: int = 0) -> None:
 def result_halves(op: Operation, real: ir.Value, imaginary: ir.Value, i: int = 0) -> None:
     """Hand over the halves as result i; as pairs, too, should anybody want those."""
     rank = len(dims(real))
-    apart = [_passing(op, unsqueeze(op, half, [rank])) for half in (real, imaginary)]
-    result_pairs(op, _passing(op, op.emit("Concat", apart, axis=rank)), i)
+    columns = [_passing(op, unsqueeze(op, half, [rank])) for half in (real, imaginary)]
+    result_pairs(op, _passing(op, op.emit("Concat", columns, axis=rank)), i)
     op.tensors.halves[op.output(i).index] = real, imaginary
 
 

@@ -48,31 +48,31 @@ class NodeBody:
     nodes: list[ir.Node] = field(default_factory=list)
 
     def graph(self, inputs: Sequence[ir.Value], values: Sequence[ir.Value], name: str) -> ir.Graph:
-        """The body as a graph; each of its outputs is computed within, and there once."""
+        """Return the body as a graph; each of its outputs is computed within, and there once."""
         outputs: list[ir.Value] = []
-        made = {id(value) for node in self.nodes for value in node.outputs}
+        inner_ids = {id(value) for node in self.nodes for value in node.outputs}
         with self.op.builder.body() as more:
             for value in values:
-                own = id(value) in made and not any(value is other for other in outputs)
+                own = id(value) in inner_ids and not any(value is other for other in outputs)
                 outputs.append(value if own else self.op.emit("Identity", [value], dims(value)))
         return ir.Graph(inputs, outputs, nodes=self.nodes + more, name=self.op.hint(name))
 
 
 def fresh(op: Operation) -> str:
-    """A name for an extent that no other has."""
+    """Return a name for an extent that no other has."""
     return op.builder.names.unique(op.hint("extent"))
 
 
-def values_of(given: Sequence[Given], positions: Sequence[int]) -> list[ir.Value]:
-    """The values at these positions, where no resources may be."""
-    values = [value for i in positions if isinstance(value := given[i], ir.Value)]
+def values_of(operands: Sequence[Given], positions: Sequence[int]) -> list[ir.Value]:
+    """Return the values at these positions, where no resources may be."""
+    values = [value for i in positions if isinstance(value := operands[i], ir.Value)]
     if len(values) != len(positions):
         raise Unsupported("a loop that changes which resource it uses")
     return values
 
 
 def _state(op: Operation, first: ir.Value, loose: set[int]) -> ir.Value:
-    """A state of the loop inside the body; the extents of its `loose` axes may be others in every round."""
+    """Return a state of the loop inside the body; the extents of its `loose` axes may be others in every round."""
     shape = [fresh(op) if axis in loose or not isinstance(d, int) else d for axis, d in enumerate(dims(first))]
     return op.builder.value(op.builder.names.unique(op.hint("state")), first.dtype or BOOL, tuple(shape))
 
@@ -119,28 +119,28 @@ def case(op: Operation) -> None:
 def _chosen(
     op: Operation,  # the operator
     conditions: Sequence[ir.Value],  # for every subgraph but the last, whether it is taken if none before it is
-    given: Sequence[Given],  # their operands
+    operands: Sequence[Given],  # what each of them reads
     indices: Sequence[int],  # the subgraphs
 ) -> list[Given]:
-    """The results of the subgraph that is taken, of an If of two or of several, one inside the other.
+    """Return the results of the subgraph that is taken, of an If of two or of several, one inside the other.
 
     What any assigns to a variable becomes a result of all.
     """
     if not conditions:
-        return op.program.inline(indices[0], given, op.place)
+        return op.program.inline(indices[0], operands, op.place)
     variables = op.program.variables
-    bodies, results, kept = [], [], []
+    bodies, results, assigned_values = [], [], []
     for chain in ((conditions[:0], indices[:1]), (conditions[1:], indices[1:])):
         body = NodeBody(op)
-        with variables.apart() as before, op.builder.body() as body.nodes:
-            results.append(_chosen(op, chain[0], given, chain[1]))
-            kept.append({key: variables.current[key] for key in variables.assigned(before)})
+        with variables.forgetting() as before, op.builder.body() as body.nodes:
+            results.append(_chosen(op, chain[0], operands, chain[1]))
+            assigned_values.append({key: variables.current[key] for key in variables.assigned(before)})
         bodies.append(body)
     yielded = _aligned(op, *results)
-    keys = {key: value for side in kept for key, value in side.items()}
+    keys = {key: value for side in assigned_values for key, value in side.items()}
     for key, value in keys.items():
-        held = variables.held(key, value)
-        yielded.append((kept[0].get(key, held), kept[1].get(key, held)))
+        value_before = variables.initial_value(key, value)
+        yielded.append((assigned_values[0].get(key, value_before), assigned_values[1].get(key, value_before)))
     graphs = [
         body.graph([], [pair[side] for pair in yielded], name)
         for side, (body, name) in enumerate(zip(bodies, ("then", "else"), strict=True))
@@ -151,14 +151,14 @@ def _chosen(
         if outputs
         else ()
     )
-    taken = [result if isinstance(result, Handle) else next(values) for result in results[0]]
+    outcomes = [result if isinstance(result, Handle) else next(values) for result in results[0]]
     for key, value in zip(keys, values, strict=True):
         variables.store(key, key, value)
-    return taken
+    return outcomes
 
 
 def _aligned(op: Operation, ours: Sequence[Given], theirs: Sequence[Given]) -> list[tuple[ir.Value, ir.Value]]:
-    """The values of two branches, side by side; handles must be the same in both."""
+    """Return the values of two branches, side by side; handles must be the same in both."""
     pairs = []
     if len(ours) != len(theirs):
         raise op.damaged("the branches differ in their number of results")
@@ -201,19 +201,19 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
     5. What nobody reads, neither behind the loop nor a round for anything else, is no state of the loop. So the
        condition that a WHILE carries, which a Loop computes in its body, does not come back as a state.
     """
-    given, variables = carried_operands(op), op.program.variables
+    operands, variables = carried_operands(op), op.program.variables
     inner = op.program.subgraph(body, op.place)
-    if not len(given) == len(inner.inputs) == len(inner.outputs):
+    if not len(operands) == len(inner.inputs) == len(inner.outputs):
         raise op.damaged("the body's operands and results differ in number")
     carried = [i for i, (a, b) in enumerate(zip(inner.inputs, inner.outputs, strict=True)) if a != b]
-    proceed = _test(op, condition, given)
+    proceed = _test(op, condition, operands)
     keys: dict[str, ir.Value] = {}
     loose: set[tuple[int, int]] = set()
     while True:
-        firsts = [*values_of(given, carried), *keys.values()]
+        firsts = [*values_of(operands, carried), *keys.values()]
         states = [_state(op, value, {axis for i, axis in loose if i == k}) for k, value in enumerate(firsts)]
-        made, now = NodeBody(op), _replace_at(given, carried, states)
-        with variables.apart(), op.builder.body() as made.nodes:
+        loop_body, now = NodeBody(op), _replace_at(operands, carried, states)
+        with variables.forgetting(), op.builder.body() as loop_body.nodes:
             variables.current.update(zip(keys, states[len(carried) :], strict=True))
             before = dict(variables.current)
             results = op.program.inline(body, now, op.place)
@@ -224,12 +224,12 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
         changed = _changed_extents(op, states, lasts)
         if not more and changed <= loose:
             break
-        op.builder.discard(made.nodes)
-        keys |= {key: variables.held(key, value) for key, value in more.items()}
+        op.builder.discard(loop_body.nodes)
+        keys |= {key: variables.initial_value(key, value) for key, value in more.items()}
         loose |= changed
     if not states:
         raise Unsupported("a loop without a state")
-    is_needed = _needed(op, made, carried, states, lasts, again)
+    is_needed = _needed(op, loop_body, carried, states, lasts, again)
     carried = list(compress(carried, is_needed))
     firsts, states, lasts = (list(compress(values, is_needed)) for values in (firsts, states, lasts))
     count = op.builder.value(op.builder.names.unique(op.hint("round")), _INT64, ())
@@ -239,9 +239,9 @@ def loop(op: Operation, condition: int, body: int, *, at_once: bool = False) -> 
         [None, proceed, *firsts],
         [(op.hint("loop"), s.dtype or BOOL, tuple(_closed(op, s))) for s in states],
         source=op.source,
-        body=made.graph([count, going, *states], [again, *lasts], "body"),
+        body=loop_body.graph([count, going, *states], [again, *lasts], "body"),
     )
-    hand_over(op, _replace_at(given, carried, values))
+    hand_over(op, _replace_at(operands, carried, values))
     for key, value in zip(keys, values[len(carried) :], strict=True):
         variables.store(key, key, value)
 
@@ -276,23 +276,23 @@ def _reached(
     rounds: Sequence[tuple[ir.Value, ir.Value]],  # of each state the value before and after a round
 ) -> set[ir.Node]:
     """Return the nodes of a round for what is read, and add what they read in turn, also in the round before."""
-    found, size = set[ir.Node](), 0
+    needed_nodes, size = set[ir.Node](), 0
     while len(read) > size:
         size = len(read)
         for node in reversed(nodes):
-            if node not in found and not read.isdisjoint(node.outputs):
-                found.add(node)
+            if node not in needed_nodes and not read.isdisjoint(node.outputs):
+                needed_nodes.add(node)
                 read.update(reads(node))
         read.update(last for state, last in rounds if state in read)
-    return found
+    return needed_nodes
 
 
-def _replace_at(given: Sequence[Given], places: Sequence[int], values: Sequence[ir.Value]) -> list[Given]:
+def _replace_at(operands: Sequence[Given], places: Sequence[int], values: Sequence[ir.Value]) -> list[Given]:
     """Return the operands with the first values at these places."""
-    found = list(given)
+    new_operands = list(operands)
     for place, value in zip(places, values, strict=False):
-        found[place] = value
-    return found
+        new_operands[place] = value
+    return new_operands
 
 
 def _copied(body: Subgraph, results: Sequence[Given]) -> list[Given]:
@@ -308,13 +308,13 @@ def _copied(body: Subgraph, results: Sequence[Given]) -> list[Given]:
 
 
 def _closed(op: Operation, state: ir.Value) -> list[Dim]:
-    """The shape of a state after the last round: a name for an extent means another one in each round."""
+    """Return the shape of a state after the last round: a name for an extent means another one in each round."""
     return [dim if isinstance(dim, int) else fresh(op) for dim in dims(state)]
 
 
-def _test(op: Operation, condition: int, given: Sequence[Given]) -> ir.Value:
+def _test(op: Operation, condition: int, operands: Sequence[Given]) -> ir.Value:
     """Tell whether there is another round."""
-    results = op.program.inline(condition, given, op.place)
+    results = op.program.inline(condition, operands, op.place)
     if len(results) != 1 or not isinstance(results[0], ir.Value) or results[0].dtype != BOOL:
         raise op.damaged("the condition does not yield one boolean")
     return scalar(op, results[0])

@@ -101,7 +101,7 @@ def widened_from(op: Operation, tensor: Tensor) -> Tensor:
 
 
 def vector(tensor: Tensor) -> npt.NDArray[np.float32]:
-    """A constant's elements, one after the other."""
+    """Return a constant's elements, one after the other."""
     return array(tensor).reshape(-1).astype(np.float32)
 
 
@@ -239,7 +239,7 @@ def _steps_3d(op: Operation) -> tuple[list[int], list[int]]:
 
 
 class Border(NamedTuple):
-    """What is cut off at both ends of an axis, or added at its end where `more` is positive."""
+    """The elements that are cut off at both ends of an axis, or added at its end where `more` is positive."""
 
     begin: int
     end: int
@@ -283,12 +283,12 @@ def _emit(
     n, _, *spatial = dims(x)
     _, o, *window = dims(kernel)
     whole: Sequence[Dim] = op.integers(0, rank) if op.is_constant(0) else contents(op.stored(0)) or ()
-    wanted = list(op.out_dims(whole if len(whole) == rank else (None,) * rank))[1:-1]
+    output_dims = list(op.out_dims(whole if len(whole) == rank else (None,) * rank))[1:-1]
     same = op.options.padding == Padding.SAME
-    found = [border(*five, same) for five in zip(spatial, window, strides, dilations, wanted, strict=True)]
-    each = [b for b in found if b is not None]
-    if len(each) < len(found):
-        y = _computed(op, x, kernel, strides, dilations, wanted)
+    borders = [border(*five, same) for five in zip(spatial, window, strides, dilations, output_dims, strict=True)]
+    each = [b for b in borders if b is not None]
+    if len(each) < len(borders):
+        y = _computed(op, x, kernel, strides, dilations, output_dims)
         op.result(y, perm=last, fused=op.options.fused_activation_function)
         return
     more = [b.more for b in each]
@@ -297,7 +297,7 @@ def _emit(
     y = op.emit(
         "ConvTranspose",
         [x, kernel, None if long else op.bias(3, 2, 1)],
-        (n, o, *(shifted(w, -m) for w, m in zip(wanted, more, strict=True))) if long else (n, o, *wanted),
+        (n, o, *(shifted(w, -m) for w, m in zip(output_dims, more, strict=True))) if long else (n, o, *output_dims),
         kernel_shape=window,
         dilations=list(dilations),
         output_padding=None if long else more,
@@ -306,7 +306,7 @@ def _emit(
     )
     if long:
         pads = op.ints([*[0] * rank, 0, 0, *more], "pads")
-        y = op.emit("Pad", [y, pads], (n, o, *wanted), mode="constant")
+        y = op.emit("Pad", [y, pads], (n, o, *output_dims), mode="constant")
         y = _biased(op, y)
     op.result(y, perm=last, fused=op.options.fused_activation_function)
 
@@ -324,11 +324,14 @@ def _computed(
     kernel: ir.Value,
     strides: Sequence[int],
     dilations: Sequence[int],
-    wanted: Sequence[Dim],
+    output_dims: Sequence[Dim],
 ) -> ir.Value:
     """All that is computed, zeros behind it where the target asks for more; of these the part that `border` means."""
     n, o, *_ = dims(x)[0], *dims(kernel)[1:]
-    many, effective = len(wanted), [(int(w or 0) - 1) * d + 1 for w, d in zip(dims(kernel)[2:], dilations, strict=True)]
+    many, effective = (
+        len(output_dims),
+        [(int(w or 0) - 1) * d + 1 for w, d in zip(dims(kernel)[2:], dilations, strict=True)],
+    )
     whole = (n, o, *[None] * many)
     y = op.emit("ConvTranspose", [x, kernel], whole, dilations=list(dilations), strides=list(strides))
     bounds = [op.ints([v], name) for v, name in ((1, "starts"), (1 + many, "ends"), (0, "axes"))]
@@ -347,7 +350,7 @@ def _computed(
     amounts = [outer, nothing, outer, op.each("Max", missing, nothing)]
     y = op.emit("Pad", [y, op.emit("Concat", amounts, (2 * many + 4,), axis=0)], whole, mode="constant")
     axes = op.ints(range(2, 2 + many), "axes")
-    return _biased(op, op.emit("Slice", [y, begin, end, axes], (n, o, *wanted)))
+    return _biased(op, op.emit("Slice", [y, begin, end, axes], (n, o, *output_dims)))
 
 
 @operator("TRANSPOSE_CONV", options="TransposeConvOptions")
@@ -387,8 +390,8 @@ class Rows(NamedTuple):
 
     def matrix(self, op: Operation) -> ir.Value:
         """Return the data as `rows columns`."""
-        wanted = (self.rows, self.columns)
-        return self.data if dims(self.data) == wanted else op.reshape(self.data, wanted)
+        shape = (self.rows, self.columns)
+        return self.data if dims(self.data) == shape else op.reshape(self.data, shape)
 
     def keeps_rank(self, op: Operation) -> bool:
         """Tell whether the result has the data's leading axes and the data is rows along its last one."""
@@ -424,11 +427,11 @@ def fully_connected(op: Operation) -> None:
     16 bits is never a MatMul's: ONNX Runtime 1.32 takes 8 bits of it beside weights of 8 bits whose columns lie
     innermost.
     """
-    found, by_blocks = fully_connected_rows(op), op.input(1).blocks is not None
-    if found.keeps_rank(op) and (found.several_are_open(op) or by_blocks):
-        matrix_product(op, op.real(0), weights(op, 1, 0, (1, 0)), found.units)
+    rows, by_blocks = fully_connected_rows(op), op.input(1).blocks is not None
+    if rows.keeps_rank(op) and (rows.several_are_open(op) or by_blocks):
+        matrix_product(op, op.real(0), weights(op, 1, 0, (1, 0)), rows.units)
         return
-    x, bias = found.matrix(op), op.bias(2, 0, 1)
+    x, bias = rows.matrix(op), op.bias(2, 0, 1)
     if by_blocks:
         y = op.emit("MatMul", [op.dequantize(0, x), weights(op, 1, 0, (1, 0))])
         y = y if bias is None else op.each("Add", y, bias)
@@ -442,14 +445,14 @@ def fully_connected(op: Operation) -> None:
             # The product rounds its data, and does not stay one by itself.
             node.metadata_props[ROUNDED] = ASYMMETRIC if op.options.asymmetric_quantize_inputs else SYMMETRIC
         y = op.emit("Gemm", [op.dequantize(0, x), kernel, bias], transB=1)
-    hand_over_rows(op, found, y)
+    hand_over_rows(op, rows, y)
 
 
-def hand_over_rows(op: Operation, found: Rows, y: ir.Value) -> None:
+def hand_over_rows(op: Operation, rows: Rows, y: ir.Value) -> None:
     """Hand over the real numbers `rows units` as the result, in its shape."""
-    options, shape = op.options, dims(found.data)
+    options, shape = op.options, dims(rows.data)
     y = op.quantize(y, fused=options.fused_activation_function)
-    final = op.out_dims((*shape[:-1], found.units) if options.keep_num_dims else (found.rows, found.units))
+    final = op.out_dims((*shape[:-1], rows.units) if options.keep_num_dims else (rows.rows, rows.units))
     if sum(not isinstance(d, int) for d in final) > 1:  # the operand's leading extents
         leading = op.emit("Shape", [op.stored(0)], start=0, end=len(final) - 1)
         target = op.emit("Concat", [leading, op.ints([d for d in final[-1:] if isinstance(d, int)], "units")], axis=0)

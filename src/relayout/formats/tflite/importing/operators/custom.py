@@ -30,14 +30,14 @@ class Options:
 
     def __init__(self, op: Operation) -> None:
         self.op = op
-        found = parse(np.asarray(op.operator.custom_options).tobytes(), op.place)
-        if not isinstance(found, dict):
+        option_map = parse(np.asarray(op.operator.custom_options).tobytes(), op.place)
+        if not isinstance(option_map, dict):
             raise op.damaged(f"the options of {op.operator.name} are no map")
-        self.found = found
+        self.fields = option_map
 
     def number(self, name: str, default: float | None = None) -> float:
-        """A number; a boolean counts as one."""
-        value = self.found.get(name, default)
+        """Return a number; a boolean counts as one."""
+        value = self.fields.get(name, default)
         if not isinstance(value, int | float):
             raise self.op.damaged(f"{self.op.operator.name} lacks the option {name}")
         if not abs(value) <= _LARGEST:
@@ -45,7 +45,7 @@ class Options:
         return float(value)
 
     def count(self, name: str, default: int | None = None, most: int = 1 << 31) -> int:
-        """A whole number from 1 on."""
+        """Return a whole number from 1 on."""
         value = self.number(name, default)
         if not (1 <= value <= most and value == int(value)):
             raise self.op.damaged(f"the option {name} is {value}")
@@ -53,7 +53,7 @@ class Options:
 
 
 def carried_over(op: Operation) -> None:
-    """The same operator in a domain of the user's choice, its options as attributes.
+    """Write the same operator in a domain of the user's choice, its options as attributes.
 
     1. Operands and results are what the file's tensors hold: integers where those are quantized.
     2. Each number, text, or list of numbers or texts in a FlexBuffer map becomes an attribute of its name.
@@ -82,15 +82,15 @@ def _attributes(options: bytes) -> dict[str, Any]:
     if not options:
         return {}
     try:
-        found = parse(options)
+        option_map = parse(options)
     except ReadError:
-        found = None  # options of another kind: a struct, for one
-    if not isinstance(found, dict):
+        option_map = None  # options of another kind: a struct, for one
+    if not isinstance(option_map, dict):
         return {"custom_options": _bytes(options)}
-    made = {name: _attribute(value) for name, value in found.items()}
-    if "" in made or any(value is None for value in made.values()):
+    attributes = {name: _attribute(value) for name, value in option_map.items()}
+    if "" in attributes or any(value is None for value in attributes.values()):
         return {"custom_options": _bytes(options)}
-    return made
+    return attributes
 
 
 def _bytes(content: bytes) -> ir.TensorProtocol:
@@ -167,8 +167,8 @@ def transform_landmarks(op: Operation) -> None:
     _require_floats(op)
     points, _, axes = _points(op, 2, 3)
     x, y = (cut(op, points, [i], [i + 1], [2]) for i in range(2))
-    found = _moved(op, _matrix(op, 1), x, y)
-    op.result(found if axes == 2 else joined(op, [found, cut(op, points, [2], [3], [2])], 2))
+    moved_points = _moved(op, _matrix(op, 1), x, y)
+    op.result(moved_points if axes == 2 else joined(op, [moved_points, cut(op, points, [2], [3], [2])], 2))
 
 
 @operator("CUSTOM TransformTensorBilinear")
@@ -220,7 +220,7 @@ def landmarks_to_transform_matrix(op: Operation) -> None:
     _require_floats(op)
     options, (points, count, _) = Options(op), _points(op, 3)
     ends = [int(options.number(f"{side}_rotation_idx")) for side in ("left", "right")]
-    listed = options.found.get("subset_idxs")
+    listed = options.fields.get("subset_idxs")
     chosen = [i for i in listed if isinstance(i, int)] if isinstance(listed, list) else []
     if not chosen or chosen != listed or not all(0 <= i < count for i in (*ends, *chosen)):
         raise op.damaged(f"not each of its points is one of {count}")
@@ -269,7 +269,7 @@ _MOST = 1 << 16  # rows or columns of a window, or between two windows
 
 
 def _struct(op: Operation, count: int) -> list[int]:
-    """The first integers of the options; the first is the padding, the others are extents."""
+    """Return the first integers of the options; the first is the padding, the others are extents."""
     data = np.asarray(op.operator.custom_options).tobytes()
     if len(data) < 4 * count:
         raise op.damaged(f"{op.operator.name} has {len(data)} bytes of options, not {4 * count}")

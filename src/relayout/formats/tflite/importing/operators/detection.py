@@ -45,22 +45,22 @@ def detection_postprocess(op: Operation) -> None:
         picked, labels, values = _regular(op, boxes, scores, options, per_class, most)
     else:
         picked, labels, values = _fast(op, boxes, scores, options, most, per_box)
-    found = op.emit("Shape", [labels])
-    count = found
+    label_count = op.emit("Shape", [labels])
+    count = label_count
     if per_box > 1 and not options.number("use_regular_nms", 0):
-        count = op.each("Div", found, op.ints([per_box], "classes"))
+        count = op.each("Div", label_count, op.ints([per_box], "classes"))
     rows = most * per_box
-    missing = op.each("Sub", op.ints([rows], "rows"), found)
+    missing = op.each("Sub", op.ints([rows], "rows"), label_count)
     for i, value in enumerate((picked, op.cast(labels, _FLOAT), values)):
         op.result(unsqueeze(op, _filled_up(op, value, missing, rows), [0]), i)
     op.result(op.cast(count, _FLOAT), 3)
 
 
-def _filled_up(op: Operation, value: ir.Value, missing: ir.Value, wanted: int, axis: int = 0) -> ir.Value:
+def _filled_up(op: Operation, value: ir.Value, missing: ir.Value, length: int, axis: int = 0) -> ir.Value:
     """Zeros behind the elements along an axis, up to the number wanted."""
     shape, rank = dims(value), len(dims(value))
     pads = joined(op, [op.ints([0] * (rank + axis), "begin"), missing, op.ints([0] * (rank - 1 - axis), "end")], 0)
-    return op.emit("Pad", [value, pads], (*shape[:axis], wanted, *shape[axis + 1 :]), mode="constant")
+    return op.emit("Pad", [value, pads], (*shape[:axis], length, *shape[axis + 1 :]), mode="constant")
 
 
 def _suppressed(op: Operation, options: Options, boxes: ir.Value, scores: ir.Value, most: int) -> ir.Value:
@@ -72,8 +72,8 @@ def _suppressed(op: Operation, options: Options, boxes: ir.Value, scores: ir.Val
     limits = (("iou", overlap), ("score", np.nextafter(threshold, np.float32(-math.inf))))
     operands = [op.ints([most], "most")]
     operands += [op.array(name, np.array([v], np.float32)) for name, v in limits]
-    found = op.builder.names.unique(op.hint("found"))
-    return op.emit("NonMaxSuppression", [boxes, scores, *operands], (found, 3), _INT64)
+    row_count = op.builder.names.unique(op.hint("found"))
+    return op.emit("NonMaxSuppression", [boxes, scores, *operands], (row_count, 3), _INT64)
 
 
 def _decoded(op: Operation, options: Options) -> ir.Value:
@@ -122,13 +122,13 @@ def _fast(
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Each box counts with its best class; those that are kept get their best classes."""
     best = op.emit("ReduceMax", [scores, op.ints([2])], keepdims=0)
-    kept = _column(op, _suppressed(op, options, boxes, unsqueeze(op, best, [1]), most), 2)
-    found = dims(kept)[0]
-    theirs = op.emit("Gather", [squeeze(op, scores, [0]), kept], axis=0)
+    box_indices = _column(op, _suppressed(op, options, boxes, unsqueeze(op, best, [1]), most), 2)
+    box_count = dims(box_indices)[0]
+    theirs = op.emit("Gather", [squeeze(op, scores, [0]), box_indices], axis=0)
     values, labels = top_elements(
-        op, theirs, op.ints([per_box], "classes"), (found, per_box), ("best", "class"), axis=1
+        op, theirs, op.ints([per_box], "classes"), (box_count, per_box), ("best", "class"), axis=1
     )
-    picked = op.emit("Gather", [squeeze(op, boxes, [0]), kept], axis=0)
+    picked = op.emit("Gather", [squeeze(op, boxes, [0]), box_indices], axis=0)
     if per_box == 1:
         return picked, squeeze(op, labels, [1]), squeeze(op, values, [1])
     each = unsqueeze(op, picked, [1])
@@ -150,12 +150,12 @@ def _regular(
     by_class = op.emit("Transpose", [scores], perm=[0, 2, 1])
     rows = _suppressed(op, options, boxes, by_class, per_class)
     values = op.emit("GatherND", [by_class, rows])
-    wanted = op.emit("Min", [op.emit("Shape", [values]), op.ints([most], "most")])
-    found: Dims = (op.builder.names.unique(op.hint("kept")),)
-    best, order = top_elements(op, values, wanted, found, ("best", "order"), axis=0)
+    count = op.emit("Min", [op.emit("Shape", [values]), op.ints([most], "most")])
+    shape: Dims = (op.builder.names.unique(op.hint("kept")),)
+    best, order = top_elements(op, values, count, shape, ("best", "order"), axis=0)
     labels = op.emit("Gather", [_column(op, rows, 1), order], axis=0)
-    kept = op.emit("Gather", [_column(op, rows, 2), order], axis=0)
-    return op.emit("Gather", [squeeze(op, boxes, [0]), kept], axis=0), labels, best
+    box_indices = op.emit("Gather", [_column(op, rows, 2), order], axis=0)
+    return op.emit("Gather", [squeeze(op, boxes, [0]), box_indices], axis=0), labels, best
 
 
 def _chosen(op: Operation) -> tuple[ir.Value, ir.Value, ir.Value]:
@@ -173,11 +173,11 @@ def _chosen(op: Operation) -> tuple[ir.Value, ir.Value, ir.Value]:
 def _filled(op: Operation, x: ir.Value, missing: ir.Value) -> ir.Value:
     """Zeros behind what was found, up to the number wanted."""
     pads = op.emit("Concat", [op.ints([0], "begin"), missing], axis=0)
-    return op.emit("Pad", [x, pads], _wanted(op), mode="constant")
+    return op.emit("Pad", [x, pads], _result_extents(op), mode="constant")
 
 
-def _wanted(op: Operation) -> Dims:
-    """The extent of results: how many boxes are wanted."""
+def _result_extents(op: Operation) -> Dims:
+    """Return the extent of results: as many boxes as are asked for."""
     return op.out_dims((op.integers(2, 1)[0] if op.is_constant(2) else None,))
 
 
@@ -191,7 +191,7 @@ def non_max_suppression_v4(op: Operation) -> None:
 
 @operator("NON_MAX_SUPPRESSION_V5")
 def non_max_suppression_v5(op: Operation) -> None:
-    """The same, with the scores; a Loop where overlapping boxes lose score instead of being dropped."""
+    """NonMaxSuppression with the scores, too; a Loop where overlapping boxes lose score instead of being dropped."""
     if not op.is_constant(5):
         raise Unsupported("a computed sigma")
     sigma = float(op.constant(5).reshape(-1)[0])
@@ -199,9 +199,9 @@ def non_max_suppression_v5(op: Operation) -> None:
         _softly(op, sigma)
         return
     indices, count, missing = _chosen(op)
-    kept = op.emit("Gather", [op.real(1), indices], axis=0)
+    selected_scores = op.emit("Gather", [op.real(1), indices], axis=0)
     op.result_stored(_filled(op, indices, missing), 0)
-    op.result_stored(_filled(op, kept, missing), 1)
+    op.result_stored(_filled(op, selected_scores, missing), 1)
     op.result_stored(scalar(op, count), 2)
 
 
@@ -215,10 +215,10 @@ def _softly(op: Operation, sigma: float) -> None:
     limit, least = scalar(op, op.real(3)), scalar(op, op.real(4))
     n = dims(scores)[0]
     parts = op.emit_all("Split", [boxes, op.ints([1] * 4, "sizes")], [(n, 1)] * 4, axis=1)
-    top, left_, bottom, right = (squeeze(op, part, [1]) for part in parts)
+    top, left, bottom, right = (squeeze(op, part, [1]) for part in parts)
     # Either corner may come first.
-    low = [op.each("Min", a, b) for a, b in ((top, bottom), (left_, right))]
-    high = [op.each("Max", a, b) for a, b in ((top, bottom), (left_, right))]
+    low = [op.each("Min", a, b) for a, b in ((top, bottom), (left, right))]
+    high = [op.each("Max", a, b) for a, b in ((top, bottom), (left, right))]
     height, width = (op.each("Sub", h, w) for h, w in zip(high, low, strict=True))
     area = op.each("Mul", height, width)
     zero = op.number(0, scores, "zero")
@@ -228,10 +228,10 @@ def _softly(op: Operation, sigma: float) -> None:
 
     round_ = op.builder.value(op.builder.names.unique(op.hint("round")), _INT64, ())
     going = op.builder.value(op.builder.names.unique(op.hint("going")), ir.DataType.BOOL, ())
-    left = op.builder.value(op.builder.names.unique(op.hint("left")), ir.DataType.FLOAT, (n,))
+    remaining = op.builder.value(op.builder.names.unique(op.hint("left")), ir.DataType.FLOAT, (n,))
     with op.builder.body() as nodes:
-        best = op.emit("ArgMax", [left], axis=0, keepdims=0)
-        score = picked(left, best)
+        best = op.emit("ArgMax", [remaining], axis=0, keepdims=0)
+        score = picked(remaining, best)
         valid = op.each("Greater", score, least)
         sides = [
             op.each("Max", op.each("Sub", op.each("Min", h, picked(h, best)), op.each("Max", w, picked(w, best))), zero)
@@ -242,16 +242,18 @@ def _softly(op: Operation, sigma: float) -> None:
         empty = op.each("LessOrEqual", whole, zero)
         overlap = op.each("Div", shared, op.emit("Where", [empty, op.number(1, scores, "one"), whole]))
         square = op.each("Mul", op.each("Mul", overlap, overlap), op.number(-0.5 / sigma, scores, "rate"))
-        less = op.each("Mul", left, op.emit("Exp", [square]))
-        at_best = op.each("Equal", counted(op, op.emit("Size", [left]), n), best)
+        less = op.each("Mul", remaining, op.emit("Exp", [square]))
+        at_best = op.each("Equal", counted(op, op.emit("Size", [remaining]), n), best)
         gone = op.each("Or", op.each("GreaterOrEqual", overlap, limit), at_best)
-        kept = op.emit("Where", [gone, op.number(-math.inf, scores, "none"), less])
+        next_scores = op.emit("Where", [gone, op.number(-math.inf, scores, "none"), less])
         index = op.emit("Where", [valid, best, op.number(0, best, "zero")])
-        given = op.emit("Where", [valid, score, zero])
+        best_score = op.emit("Where", [valid, score, zero])
         one = op.cast(valid, _INT64)
         still = op.emit("Identity", [going])
-    body = ir.Graph([round_, going, left], [still, kept, index, given, one], nodes=nodes, name=op.hint("body"))
-    most, rows = scalar(op, op.cast(op.stored(2), _INT64)), _wanted(op)
+    body = ir.Graph(
+        [round_, going, remaining], [still, next_scores, index, best_score, one], nodes=nodes, name=op.hint("body")
+    )
+    most, rows = scalar(op, op.cast(op.stored(2), _INT64)), _result_extents(op)
     always = op.array("true", np.array(True))
     name = op.hint("soft")
     results = op.builder.emit(
@@ -285,19 +287,19 @@ def combined_non_max_suppression(op: Operation) -> None:
     if dims(boxes)[2] not in (1, classes) or dims(boxes)[3] != 4:
         raise op.damaged(f"boxes of shape {list(dims(boxes))} for {classes} classes")
     each, whole = dims(boxes)[2] != 1, product((classes, count))
-    table = _flat(op, _kept(op, boxes, scores, each), (batch, whole))
+    table = _flat(op, _selected_scores(op, boxes, scores, each), (batch, whole))
     (total,) = op.integers(3, 1)  # boxes of an image that the results have
     if total < 1:
         raise op.damaged(f"{total} boxes are wanted")
     if attributes(op).number("pad_per_class"):
         total = min(total, op.integers(2, 1)[0] * classes)
-    found: Dim = None  # how many scores are looked at: no more than there are
+    score_count: Dim = None  # how many scores are looked at: no more than there are
     if isinstance(whole, int):
-        found = min(total, whole)
-        most = op.ints([found], "most")
+        score_count = min(total, whole)
+        most = op.ints([score_count], "most")
     else:
         most = op.each("Min", op.ints([total], "most"), op.emit("Shape", [table], start=1, end=2))
-    values, places = top_elements(op, table, most, (batch, found), ("best", "place"), axis=1)
+    values, places = top_elements(op, table, most, (batch, score_count), ("best", "place"), axis=1)
     there = op.each("Greater", values, op.number(-math.inf, values, "none"))
     length = op.emit("Shape", [scores], start=2, end=3)
     if each:
@@ -311,14 +313,14 @@ def combined_non_max_suppression(op: Operation) -> None:
     for i, value in enumerate((picked, values, labels)):
         meant = there if i else unsqueeze(op, there, [2])
         value = op.emit("Where", [meant, value, op.number(0, value, "zero")])
-        if found != total:
+        if score_count != total:
             value = _filled_up(op, value, op.each("Sub", op.ints([total], "total"), most), total, 1)
         op.result(value, i)
     op.result_stored(op.emit("ReduceSum", [op.cast(there, ir.DataType.INT32), op.ints([1])], keepdims=0), 3)
 
 
-def _kept(op: Operation, boxes: ir.Value, scores: ir.Value, each: bool) -> ir.Value:
-    """The scores `b c n`, those of boxes that are not kept infinitely low."""
+def _selected_scores(op: Operation, boxes: ir.Value, scores: ir.Value, each: bool) -> ir.Value:
+    """Return the scores `b c n`, those of boxes that are not kept infinitely low."""
     batch, classes, count = dims(scores)
     if each:  # an image for every class of an image
         images = product((batch, classes))
@@ -330,12 +332,12 @@ def _kept(op: Operation, boxes: ir.Value, scores: ir.Value, each: bool) -> ir.Va
         raise op.damaged("the limit of overlaps is not between 0 and 1")
     most = op.reshape(op.cast(op.stored(2), _INT64), (1,))
     limits = [op.reshape(op.real(i), (1,)) for i in (4, 5)]
-    found = op.builder.names.unique(op.hint("found"))
-    rows = op.emit("NonMaxSuppression", [boxes, scores, most, *limits], (found, 3), _INT64)
+    row_count = op.builder.names.unique(op.hint("found"))
+    rows = op.emit("NonMaxSuppression", [boxes, scores, most, *limits], (row_count, 3), _INT64)
     shape = op.emit("Shape", [scores])
     low = op.emit("ConstantOfShape", [shape], dtype=_FLOAT, value=ir.tensor([-math.inf], _FLOAT))
-    kept = op.emit("ScatterND", [low, rows, op.emit("GatherND", [scores, rows])])
-    return op.reshape(kept, (batch, classes, count)) if each else kept
+    selected_scores = op.emit("ScatterND", [low, rows, op.emit("GatherND", [scores, rows])])
+    return op.reshape(selected_scores, (batch, classes, count)) if each else selected_scores
 
 
 def _flat(op: Operation, x: ir.Value, shape: tuple[Dim, ...]) -> ir.Value:

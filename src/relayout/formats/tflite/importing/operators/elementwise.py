@@ -280,7 +280,7 @@ _LAYOUTS = {
 
 
 def _bits_of(op: Operation, x: ir.Value) -> ir.Value:
-    """The bits of floats as integers of their width: all but the payload of what is not a number.
+    """Return the bits of floats as integers of their width: all but the payload of what is not a number.
 
     The exponent's number is how many powers of two, from the second on, the magnitude reaches: guessed by a logarithm,
     then moved by one where the guess is off. Magnitude over the worth of a last bit is then a whole number.
@@ -320,7 +320,7 @@ def _bits_of(op: Operation, x: ir.Value) -> ir.Value:
 
 
 def _float_of(op: Operation, x: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The floats whose bits these integers of their width are; what is not a number loses its payload."""
+    """Return the floats whose bits these integers of their width are; what is not a number loses its payload."""
     layout = _LAYOUTS[dtype]
     x, whole = op.cast(x, layout.whole), layout.whole
     like = op.array("zero", np.zeros((), layout.computed.numpy()))
@@ -365,14 +365,14 @@ def bitcast(op: Operation) -> None:
         x = _bits_of(op, x)
     elif source == ir.DataType.BOOL:
         x = op.cast(x, ir.DataType.UINT8)
-    wanted = _LAYOUTS[target].integer if target.is_floating_point() else target
-    wanted = ir.DataType.UINT8 if target == ir.DataType.BOOL else wanted
-    y = _regrouped(op, x, wanted)
+    integer_type = _LAYOUTS[target].integer if target.is_floating_point() else target
+    integer_type = ir.DataType.UINT8 if target == ir.DataType.BOOL else integer_type
+    y = _regrouped(op, x, integer_type)
     op.result_stored(_float_of(op, y, target) if target.is_floating_point() else op.cast(y, target))
 
 
 def _regrouped(op: Operation, x: ir.Value, target: ir.DataType) -> ir.Value:
-    """The bits of integers as integers of another width."""
+    """Return the bits of integers as integers of another width."""
     source = x.dtype or target
     before, after, rank = source.bitwidth, target.bitwidth, len(dims(x))
     if before == after:

@@ -67,7 +67,7 @@ def scatter_nd(op: Operation) -> None:
 
 
 def chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-    """Where; of booleans, logic."""
+    """Choose between the elements of two values by Where; between booleans, by logic."""
     if a.dtype != _BOOL:
         return op.emit("Where", [condition, a, b])
     # ONNX Runtime has no Where of booleans.
@@ -77,14 +77,14 @@ def chosen(op: Operation, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.V
 
 @operator("SELECT_V2")
 def select_v2(op: Operation) -> None:
-    """Where, broadcast from the right."""
+    """A Where, broadcast from the right."""
     (a, b), finish = op.carried(1, 2, types=BYTES_ONLY)
     finish(chosen(op, op.stored(0), a, b))
 
 
 @operator("SELECT")
 def select(op: Operation) -> None:
-    """Where; a condition of one dimension chooses among whole rows."""
+    """A Where; a condition of one dimension chooses among whole rows."""
     (a, b), finish = op.carried(1, 2, types=BYTES_ONLY)
     condition = op.stored(0)
     missing = len(dims(a)) - len(dims(condition))
@@ -94,14 +94,14 @@ def select(op: Operation) -> None:
 
 
 def counted(op: Operation, count: ir.Value, extent: Dim) -> ir.Value:
-    """The integers from 0 up to a count, which is an int64 scalar."""
+    """Return the integers from 0 up to a count, which is an int64 scalar."""
     zero, step = op.number(0, count, "start"), op.number(1, count, "step")
     return op.emit("Range", [zero, count, step], (extent,))
 
 
 @operator("ONE_HOT", options="OneHotOptions")
 def one_hot(op: Operation) -> None:
-    """Where the index equals the position, `on`, else `off`: an index out of range is nowhere, as in TFLite."""
+    """A Where: `on` where the index is the position, else `off`; an index out of range is nowhere, as in TFLite."""
     indices = op.cast(op.stored(0), _INT64)
     rank = len(dims(indices))
     axis = op.axis(op.options.axis, rank + 1)
@@ -137,7 +137,7 @@ def _has_kernel(op: Operation) -> None:
 
 @operator("MATRIX_DIAG")
 def matrix_diag(op: Operation) -> None:
-    """Where row equals column, the operand, else 0."""
+    """A Where: the operand where row equals column, else 0."""
     _has_kernel(op)
     x = op.raw(0)
     last = len(dims(x)) - 1
@@ -148,7 +148,7 @@ def matrix_diag(op: Operation) -> None:
 
 @operator("MATRIX_SET_DIAG")
 def matrix_set_diag(op: Operation) -> None:
-    """Where row equals column, operand 1, else operand 0."""
+    """A Where: operand 1 where row equals column, else operand 0."""
     _has_kernel(op)
     x, diagonal = op.raw(0), op.raw(1)
     mask = _diagonal(op, x, len(dims(x)) - 2, len(dims(x)) - 1)
@@ -174,7 +174,7 @@ def _limits(dtype: ir.DataType) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class _Segments:
-    """Which segment each row belongs to."""
+    """The segment of each row."""
 
     ids: ir.Value  # the segment of each, int64
     count: ir.Value  # how many segments there are, an int64 vector of one element
@@ -182,7 +182,7 @@ class _Segments:
 
 
 def _scattered(op: Operation, x: ir.Value, into: _Segments, reduction: str, start: str) -> ir.Value:
-    """One row for each segment, all of them `start` at first; `reduction` is how its rows are combined."""
+    """Return one row for each segment, all of them `start` at first; `reduction` is how its rows are combined."""
     rank, all_ = len(dims(into.ids)), len(dims(x))
     low, high = _limits(x.dtype or ir.DataType.FLOAT)
     first = {"zero": 0.0, "one": 1.0, "lowest": low, "highest": high}[start]
@@ -241,8 +241,8 @@ def _combined(op: Operation, reduction: str, start: str) -> None:
 def _rows_of(op: Operation, into: _Segments, y: ir.Value) -> ir.Value:
     """Return how many rows there are in each segment, with axes of 1 behind."""
     ones = op.emit("Expand", [op.number(1, y, "one"), op.emit("Shape", [into.ids])])
-    found = _scattered(op, ones, into, "add", "zero")
-    return unsqueeze(op, found, range(1, len(dims(y)))) if len(dims(y)) > 1 else found
+    counts = _scattered(op, ones, into, "add", "zero")
+    return unsqueeze(op, counts, range(1, len(dims(y)))) if len(dims(y)) > 1 else counts
 
 
 @operator("CUSTOM FlexSegmentMean")
@@ -300,7 +300,7 @@ def embedding_lookup(op: Operation) -> None:
 
 
 def _bytes(op: Operation, table: Tensor) -> ir.Value:
-    """The integers of a table of few bits as bytes: ONNX Runtime gathers nothing shorter."""
+    """Return the integers of a table of few bits as bytes: ONNX Runtime gathers nothing shorter."""
     stored = ir.LazyTensor(lambda: ir.Tensor(array(table).astype(np.int8)), ir.DataType.INT8, ir.Shape(table.shape))
     return op.builder.initializer(op.tensors.hint(table, "bytes"), stored)
 
@@ -310,7 +310,7 @@ def _rows_by_blocks(op: Operation, table: Tensor, size: int) -> None:
     _, scales = op.tensors.blockwise(table, size)
     known, (_, columns), blocks = dims(op.stored(0)), table.shape, scales.shape[1]
     tables = ((_bytes(op, table), columns), (op.builder.array(op.tensors.hint(table, "scale"), scales), blocks))
-    rows, factors = (op.emit("Gather", [held, op.stored(0)], axis=0) for held, last in tables)
+    rows, factors = (op.emit("Gather", [content, op.stored(0)], axis=0) for content, last in tables)
     parted = op.reshape(op.cast(rows, ir.DataType.FLOAT), (*known, blocks, size))
     op.result(op.reshape(op.each("Mul", parted, op.reshape(factors, (*known, blocks, 1))), (*known, columns)))
 
@@ -356,10 +356,10 @@ def embedding_lookup_sparse(op: Operation) -> None:
 @operator("HASHTABLE_LOOKUP")
 def hashtable_lookup(op: Operation) -> None:
     """Gather of the row whose key is equal, zeros where there is none; and whether there is one."""
-    wanted, keys, x = op.stored(0), op.stored(1), op.raw(2)
+    lookup_keys, keys, x = op.stored(0), op.stored(1), op.raw(2)
     if op.input(2).type not in (op.output().type,) or x.dtype is None or len(dims(x)) < 1:
         raise Unsupported("values of another type")
-    same = op.each("Equal", unsqueeze(op, wanted, [1]), unsqueeze(op, keys, [0]))
+    same = op.each("Equal", unsqueeze(op, lookup_keys, [1]), unsqueeze(op, keys, [0]))
     bits = op.cast(same, ir.DataType.UINT8)
     hits = op.emit("ReduceMax", [bits, op.ints([1])], keepdims=0)
     rows = op.emit("Gather", [x, op.emit("ArgMax", [bits], axis=1, keepdims=0)], axis=0)
@@ -373,7 +373,7 @@ def hashtable_lookup(op: Operation) -> None:
 
 @operator("BUCKETIZE", options="BucketizeOptions")
 def bucketize(op: Operation) -> None:
-    """How many of the boundaries are not greater than each element."""
+    """The number of boundaries that are not greater than each element."""
     x = op.cast(op.real(0), ir.DataType.FLOAT)
     boundaries = op.array("boundaries", np.array(op.options.boundaries, np.float32))
     rank = len(dims(x))
@@ -387,15 +387,15 @@ def unique(op: Operation) -> None:
     (x,), finish = op.carried(0)
     kind = x.dtype or ir.DataType.FLOAT
     # ONNX Runtime takes these; any other integer fits INT64.
-    taken = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64, ir.DataType.INT8)
-    given = x if kind in taken else op.cast(x, _INT64)
+    supported_types = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.INT64, ir.DataType.INT8)
+    operand = x if kind in supported_types else op.cast(x, _INT64)
     count: Dim = op.tensors.symbol(op.output(), 0)
     extent = dims(x)[0] if len(dims(x)) == 1 else None
-    name, dtype = op.hint("unique"), given.dtype or _INT64
+    name, dtype = op.hint("unique"), operand.dtype or _INT64
     outputs = [(name, dtype, (count,)), (name, _INT64, (count,)), (name, _INT64, (extent,))]
     if len(op.operator.outputs) > 2:
         outputs.append((name, _INT64, (count,)))
-    values, _, inverse, *counts = op.builder.emit("Unique", [given], outputs, source=op.source, sorted=0)
+    values, _, inverse, *counts = op.builder.emit("Unique", [operand], outputs, source=op.source, sorted=0)
     finish(op.cast(values, kind))
     op.result_stored(inverse, 1)
     for k, many in enumerate(counts, 2):
@@ -447,10 +447,10 @@ def var_handle(op: Operation) -> None:
 def handle(op: Operation, kind: str) -> Handle:
     """Return what operand 0 refers to."""
     op.input(0)
-    found = op.tensors.handles.get(op.operator.inputs[0])
-    if found is None or found.kind != kind:
+    resource = op.tensors.handles.get(op.operator.inputs[0])
+    if resource is None or resource.kind != kind:
         raise Unsupported(f"a {kind} that no handle names")
-    return found
+    return resource
 
 
 @operator("READ_VARIABLE", options="ReadVariableOptions")
@@ -489,7 +489,7 @@ def call_once(op: Operation) -> None:
         with program.variables.setting_up():
             program.inline(index, [], op.place)
         return
-    with program.variables.setting_up(), program.variables.apart() as before, op.builder.body() as nodes:
+    with program.variables.setting_up(), program.variables.forgetting() as before, op.builder.body() as nodes:
         program.inline(index, [], op.place)
         if program.choices.state == "zero" and program.variables.assigned(before):
             raise Unsupported("variables that a branch or loop sets up")
@@ -535,9 +535,9 @@ def hashtable_import(op: Operation) -> None:
 
 
 def _content(op: Operation) -> dict[str | int, str | int]:
-    if (found := op.program.tables.get(handle(op, "table").key)) is None:
+    if (table := op.program.tables.get(handle(op, "table").key)) is None:
         raise Unsupported("a table that nothing fills")
-    return found
+    return table
 
 
 @operator("HASHTABLE_FIND", options="HashtableFindOptions", texts=ANY_OPSET)
@@ -557,8 +557,8 @@ def hashtable_find(op: Operation) -> None:
     }
     op.program.domains[_DOMAIN] = _VERSION
     outputs = [(op.hint("found"), op.tensors.dtype(op.output()), dims(keys))]
-    (found,) = op.builder.emit("LabelEncoder", [keys], outputs, source=op.source, domain=_DOMAIN, **attributes)
-    op.result_stored(found)
+    (values,) = op.builder.emit("LabelEncoder", [keys], outputs, source=op.source, domain=_DOMAIN, **attributes)
+    op.result_stored(values)
 
 
 @operator("HASHTABLE_SIZE", options="HashtableSizeOptions")

@@ -25,7 +25,7 @@ _HIDDEN = 4  # the intermediate result after these: the output before its projec
 
 
 class Operands(NamedTuple):
-    """Which operand is what; four in a row belong to the gates INPUT, OUTPUT, FORGET, CELL."""
+    """The numbers of the operands, by role; four in a row belong to the gates INPUT, OUTPUT, FORGET, CELL."""
 
     kernels: tuple[int, ...] = (1, 4, 2, 3)
     recurrent: tuple[int, ...] = (5, 8, 6, 7)
@@ -100,7 +100,7 @@ class Lstm:
         return (None if norm is None else norm._replace(scale=norm.scale * np.float32(_NORMALIZED_STEP)),)
 
     def over(self, x: ir.Value) -> ir.Value:
-        """The outputs for `time batch c`; the states are kept."""
+        """Return the outputs for `time batch c`; the states are kept."""
         op, which = self.op, self.which
         batch = dims(x)[1]
         outputs = dims(op.stored(which.projection[0]))[0] if self.projected else self.units
@@ -114,7 +114,7 @@ class Lstm:
             states = [
                 s if s is not None else recurrent.zeros(op, shape, x) for s, shape in zip(first, shapes, strict=True)
             ]
-            rows = x if self.quantized or self.normalized or diagonal else self._together(x)
+            rows = x if self.quantized or self.normalized or diagonal else self._input_sums(x)
             last, y = recurrent.scan(op, rows, states, self._step, reverse=self.reverse)
             return [y, *last]
 
@@ -141,7 +141,7 @@ class Lstm:
         if self.op.options.cell_clip > 0 and not (bounded and most <= self.limits()[1]):
             return step_by_step()
         free = Unlimited(self.op, *self.matrices(name))
-        free.kept = all(recurrent.is_forgotten(self.op, i) for i in self.which.states)
+        free.keeps_states = all(recurrent.is_forgotten(self.op, i) for i in self.which.states)
         return free.over(x, first)
 
     def matrices(self, name: str) -> tuple[Any, ...]:
@@ -164,7 +164,7 @@ class Lstm:
     # A step of a Scan.
 
     def _step(self, x: ir.Value, states: list[ir.Value]) -> tuple[list[ir.Value], ir.Value]:
-        """The sums of the gates, the new cell, the new output.
+        """Return the sums of the gates, the new cell, the new output.
 
         1. A gate is peephole times cell on top of its sums, then normalized; its bias comes after the normalization.
         2. The cell is clipped; where it is quantized, it is rounded to its own scale.
@@ -193,24 +193,24 @@ class Lstm:
         return [h, c], h
 
     def _output(self, h: ir.Value) -> ir.Value:
-        """The output, rounded as the state is where it is quantized.
+        """Return the output, rounded as the state is where it is quantized.
 
         Without a projection the kernel rounds to the integers of its last intermediate result, and takes them for
         those of the state.
         """
-        op, given = self.op, self._yielded()
-        if given is None:
+        op, quantization = self.op, self._yielded()
+        if quantization is None:
             return h
         if self.quantized:
-            h = recurrent.grid(op, h, float(given.scale[0]), int(given.zero_point[0]), 8)
-        return h if given == self.state else op.reread(h, given, self.state)
+            h = recurrent.grid(op, h, float(quantization.scale[0]), int(quantization.zero_point[0]), 8)
+        return h if quantization == self.state else op.reread(h, quantization, self.state)
 
     def _yielded(self) -> Quantization | None:
         """Return what the integers mean that a step yields; the state's own parameters where they are the same."""
-        given = None if self.projected or self.state is None else self._intermediate(_HIDDEN)
-        return self.state if given is None or given.equals(self.state) else given
+        quantization = None if self.projected or self.state is None else self._intermediate(_HIDDEN)
+        return self.state if quantization is None or quantization.equals(self.state) else quantization
 
-    def _together(self, x: ir.Value) -> ir.Value:
+    def _input_sums(self, x: ir.Value) -> ir.Value:
         """Return what the operand adds to the sums of all gates, at all steps: `time batch (gate units)`.
 
         The weights of the gates become one matrix, for the operand and for the last output.
@@ -239,7 +239,7 @@ class Lstm:
         return op.each("Add", op.each("Mul", h, own), total)
 
     def _gate(self, gate: int, sums: Mapping[int, ir.Value], c: ir.Value | None) -> ir.Value:
-        """The sums of a gate with its peephole, normalized if it is."""
+        """Return the sums of a gate with its peephole, normalized if it is."""
         op, bias, total = self.op, self.biases[gate], sums[gate]
         peephole = self.peepholes[gate] if gate < len(self.peepholes) else None
         if peephole is not None and c is not None:
@@ -257,7 +257,7 @@ class Lstm:
         return self.op.emit("ReduceMean", [x, self.op.ints([1])], keepdims=1)
 
     def _cell(self, c: ir.Value) -> ir.Value:
-        """The cell within its limits; those of its integers count where it is not rounded to them, too."""
+        """Return the cell within its limits; those of its integers count where it is not rounded to them, too."""
         op, limit = self.op, self.op.options.cell_clip
         integers = op.input(self.which.states[1]).quantization
         step = 0.0 if integers is None else float(integers.scale[0])
@@ -267,14 +267,14 @@ class Lstm:
         return c if math.isinf(high) else clip(op, c, low, high)
 
     def limits(self) -> tuple[float, float]:
-        """The limits of a cell that is not rounded to its integers."""
+        """Return the limits of a cell that is not rounded to its integers."""
         limit, integers = self.op.options.cell_clip, self.op.input(self.which.states[1]).quantization
         step = 0.0 if integers is None else float(integers.scale[0])
         low, high = -(2**15) * step or -math.inf, (2**15 - 1) * step or math.inf
         return (max(low, -limit), min(high, limit)) if limit > 0 else (low, high)
 
     def _rounded(self, value: ir.Value, stage: int, bits: int) -> ir.Value:
-        """An intermediate result, rounded as the file says where it is quantized."""
+        """Return an intermediate result, rounded as the file says where it is quantized."""
         quantization = self._intermediate(stage)
         if quantization is None or not self.quantized:
             return value

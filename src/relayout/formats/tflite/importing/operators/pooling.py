@@ -27,7 +27,7 @@ def unbordered(
     # what it may have
     alone: bool = False,
 ) -> Border | None:
-    """The border of zeros that a PAD puts around operand 0, if windows without a border can have it instead."""
+    """Return the border of zeros that a PAD puts around operand 0, if windows without a border can have it instead."""
     border = op.tensors.borders.get(op.operator.inputs[0])
     if border is None or is_mixed(op):  # which comes back as the builtin that it is, of the PAD's result
         return None
@@ -85,7 +85,7 @@ class Sliding(NamedTuple):
 
     @staticmethod
     def of(op: Operation) -> "Sliding":
-        """Those that `Pool2DOptions` tell of."""
+        """Return the windows that `Pool2DOptions` describes."""
         o = op.options
         return Sliding([o.filter_height, o.filter_width], [o.stride_h, o.stride_w], o.padding == Padding.SAME)
 
@@ -105,7 +105,7 @@ class Sliding(NamedTuple):
         return None if self.planar else (0, *range(2, len(self.window) + 2), 1)
 
     def first(self, op: Operation, x: ir.Value) -> ir.Value:
-        """A value as `n c *s`."""
+        """Return a value as `n c *s`."""
         return x if self.planar else op.transpose(x, self.to_first)
 
 
@@ -119,7 +119,7 @@ def pooled(
     kernel: Sequence[ir.Value] = (),
     **attributes: Any,
 ) -> tuple[ir.Value, bool]:
-    """One pool over `n c *s`; whether a border of `fill` was computed, which it takes for elements.
+    """Return one pool over `n c *s`; whether a border of `fill` was computed, which it takes for elements.
 
     Behind a PAD that stays it says that it has no border (`VALID`): where it is silent, ONNX Runtime makes the PAD a
     border of the pool's, also with zeros where others are below, and beyond what a pool may have.
@@ -132,7 +132,7 @@ def pooled(
 def surrounded(
     op: Operation, over: Sliding, x: ir.Value, border: Border | None = None, fill: float = 0
 ) -> tuple[ir.Value, Dims, dict[str, Any], bool]:
-    """What a pool over `n c *s` slides over, its result's shape, its border as attributes, whether one was computed."""
+    """Return a pool's operand `n c *s`, its result's shape, its border as attributes, whether one was computed."""
     window, strides, (n, c, *_) = over.window, over.strides, dims(x)
     spatial = dims(op.stored(0))[2:] if over.planar else dims(op.stored(0))[1:-1]
     known: list[Dim] = [slid(e, k, s, 1, over.same) for e, k, s in zip(spatial, window, strides, strict=True)]

@@ -23,12 +23,12 @@ _NAMED = {ActivationFunctionType.TANH: "Tanh", ActivationFunctionType.RELU: "Rel
 
 
 def named(fused: int) -> str | None:
-    """The activation as ONNX's recurrent operators spell it, None where a Scan has to do."""
+    """Return the activation as ONNX's recurrent operators spell it, None where a Scan has to do."""
     return _NAMED.get(ActivationFunctionType(fused)) if fused in list(ActivationFunctionType) else None
 
 
 def activated(op: Operation, value: ir.Value, fused: int) -> ir.Value:
-    """An activation of real numbers; TANH is one here."""
+    """Return an activation of real numbers; TANH is one here."""
     if fused == ActivationFunctionType.TANH:
         return op.each("Tanh", value)
     low, high = activation.clamp(fused)
@@ -48,7 +48,7 @@ def _key(op: Operation, i: int) -> str:
 
 
 def start(op: Operation, i: int, shape: Dims) -> ir.Value | None:
-    """The state before the first step, None for zeros."""
+    """Return the state before the first step, None for zeros."""
     if not op.has(i):
         return None
     if not _is_kept(op, i):
@@ -90,7 +90,7 @@ def is_forgotten(op: Operation, i: int) -> bool:
 
 
 def zeros(op: Operation, shape: Dims, like: ir.Value, axis: int = 1) -> ir.Value:
-    """A state of zeros; an unknown batch is that axis of `like`, which for sequences is `time batch c`."""
+    """Return a state of zeros; an unknown batch is that axis of `like`, which for sequences is `time batch c`."""
     batch, *rest = shape
     units = [d for d in rest if isinstance(d, int)]
     if len(units) != len(rest):
@@ -209,18 +209,18 @@ def mark(
     used = [tensors[i] for i in (*op.operator.inputs, *op.operator.outputs, *op.operator.intermediates) if i >= 0]
     if node is None or op.tensors.dequantize or any(tensor.shifted for tensor in used):
         return
-    kept = [i for i in states if is_forgotten(op, i) or _is_set_once(op, i)]
-    if not all(i in kept or (op.input(i).is_variable and op.tensors.has_value(op.input(i))) for i in states):
+    nameless_states = [i for i in states if is_forgotten(op, i) or _is_set_once(op, i)]
+    if not all(i in nameless_states or (op.input(i).is_variable and op.tensors.has_value(op.input(i))) for i in states):
         return
-    description = _description(op, kept)
+    description = _description(op, nameless_states)
     if len(description.intermediates) == len(op.operator.intermediates):
         node.metadata_props[BUILTIN] = description.dump()
 
 
-def _description(op: Operation, kept: list[int]) -> Builtin:
-    """Describe an operator; a state that is `kept` has no name, since nothing is read from it."""
+def _description(op: Operation, nameless_states: list[int]) -> Builtin:
+    """Describe an operator; a state in `nameless_states` has no name, since nothing is read from it."""
     inputs = [
-        None if not op.has(i) else Operand.of(op.input(i), "" if i in kept else op.stored(i).name or "")
+        None if not op.has(i) else Operand.of(op.input(i), "" if i in nameless_states else op.stored(i).name or "")
         for i in range(len(op.operator.inputs))
     ]
     results = [op.output(i) for i in range(len(op.operator.outputs))]
@@ -262,8 +262,12 @@ def svdf(op: Operation) -> None:
     shape: Dims = (batch, filters * memory)
     first = start(op, _STATE, shape)
     # As the state can hold it: rounded to its scale, and no further than its type reaches.
-    held = op.tensors.quantization(op.input(_STATE))
-    stored = newest if held is None else grid(op, newest, float(held.scale[0]), int(held.zero_point[0]), 16)
+    quantization = op.tensors.quantization(op.input(_STATE))
+    stored = (
+        newest
+        if quantization is None
+        else grid(op, newest, float(quantization.scale[0]), int(quantization.zero_point[0]), 16)
+    )
     state = op.reshape(stored, (batch, filters, 1))
     if memory > 1:
         seen: Dims = (batch, filters, memory - 1)
@@ -284,7 +288,7 @@ def svdf(op: Operation) -> None:
 
 
 class _Operands(NamedTuple):
-    """Which operand is what."""
+    """The numbers of the operands, by role."""
 
     kernel: int
     recurrent: int

@@ -18,14 +18,14 @@ from relayout.formats.tflite.same_operators import EXTREMES
 
 
 def _axes(op: Operation, x: ir.Value) -> tuple[ir.Value, Dims]:
-    """The axes as an operand, and the shape that is left."""
+    """Return the axes as an operand, and the shape that is left."""
     rank, keep = len(dims(x)), op.options.keep_dims
     if not op.is_constant(1):
-        left = tuple(None for _ in range(rank if keep else len(op.tensors.declared(op.output()))))
-        return op.cast(op.stored(1), ir.DataType.INT64), op.out_dims(left)
+        open_shape = tuple(None for _ in range(rank if keep else len(op.tensors.declared(op.output()))))
+        return op.cast(op.stored(1), ir.DataType.INT64), op.out_dims(open_shape)
     axes = sorted({op.axis(axis, rank) for axis in op.integers(1)})
-    kept: list[Dim] = [1 if a in axes else dim for a, dim in enumerate(dims(x)) if keep or a not in axes]
-    return op.ints(axes), tuple(kept)
+    shape: list[Dim] = [1 if a in axes else dim for a, dim in enumerate(dims(x)) if keep or a not in axes]
+    return op.ints(axes), tuple(shape)
 
 
 def _reduce(op: Operation, op_type: str, x: ir.Value) -> ir.Value:

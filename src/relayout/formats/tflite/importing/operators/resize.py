@@ -26,7 +26,7 @@ Part = tuple[Dim, "Callable[[], ir.Value]"]
 
 
 def _regrouped(op: Operation, x: ir.Value, parts: Sequence[Part]) -> ir.Value:
-    """A Reshape, to a computed shape where several extents are known only at run time."""
+    """Return a Reshape, to a computed shape where several extents are known only at run time."""
     shape = tuple(dim for dim, _ in parts)
     if sum(not isinstance(dim, int) for dim in shape) < 2:
         return op.reshape(x, shape)
@@ -63,7 +63,7 @@ def _never() -> ir.Value:
 
 
 def _blocks(op: Operation, x: ir.Value) -> tuple[list[int], list[int] | None, list[int] | None]:
-    """The block, and what is added to or cut from each end of the blocked axes, None if it is computed."""
+    """Return the block, and what is added to or cut from each end of the blocked axes, None if it is computed."""
     rank = len(dims(x)) - 1
     if not op.is_constant(1):
         raise Unsupported("a block size that is computed, which decides how many axes there are in between")
@@ -170,13 +170,13 @@ def reverse_sequence(op: Operation) -> None:
 
 @operator("DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(op: Operation) -> None:
-    """Where a padded mask is set, the padded update, else the operand. The start is moved so that the update fits."""
+    """A Where of the padded update and the operand by a padded mask. The start is moved so that the update fits."""
     (x, update), finish = op.carried(0, 1, types=BYTES_ONLY)
     finish(overwritten(op, x, update, op.cast(op.stored(2), ir.DataType.INT64)))
 
 
 def overwritten(op: Operation, x: ir.Value, update: ir.Value, start: ir.Value) -> ir.Value:
-    """A tensor with a part of it, from a computed start on, replaced."""
+    """Return a tensor with a part of it, from a computed start on, replaced."""
     whole, part = dims(x), dims(update)
     room = fitting(op, x, part, update)
     start = op.each("Min", op.each("Max", start, op.number(0, start, "zero")), room)
@@ -185,13 +185,13 @@ def overwritten(op: Operation, x: ir.Value, update: ir.Value, start: ir.Value) -
     ones = op.emit("ConstantOfShape", [extents], dtype=ir.DataType.BOOL, value=ir.tensor([True]))
     mask = op.emit("Pad", [ones, pads], whole, mode="constant")
     if update.dtype == ir.DataType.BOOL:  # ONNX Runtime has no Where of booleans
-        kept = op.each("And", x, op.emit("Not", [mask]))
-        return op.each("Or", kept, op.emit("Pad", [update, pads], whole, mode="constant"))
+        unchanged = op.each("And", x, op.emit("Not", [mask]))
+        return op.each("Or", unchanged, op.emit("Pad", [update, pads], whole, mode="constant"))
     return op.emit("Where", [mask, op.emit("Pad", [update, pads], whole, mode="constant"), x])
 
 
 def fitting(op: Operation, x: ir.Value, part: Sequence[Dim], update: ir.Value | None = None) -> ir.Value:
-    """The last start, along each axis, from which a part fits into a tensor."""
+    """Return the last start, along each axis, from which a part fits into a tensor."""
     whole = dims(x)
     if len(whole) != len(part):
         raise op.damaged(f"a part of rank {len(part)} of rank {len(whole)}")
@@ -218,18 +218,18 @@ def interleave(op: Operation, x: ir.Value, axis: int, step: int, value: ir.Value
     if step == 1 or shape[axis] == 0:
         return x
     (extent,) = op.fixed(shape[axis : axis + 1], "unknown dimensions, between whose elements others come")
-    apart: list[Dim] = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
-    amounts = [0] * len(apart)
+    split_shape: list[Dim] = [*shape[: axis + 1], 1, *shape[axis + 1 :]]
+    amounts = [0] * len(split_shape)
     amounts[axis + 1] = step - 1
-    x = op.reshape(x, apart)
-    apart[axis + 1] = step
-    x = op.emit("Pad", [x, op.ints([0] * len(apart) + amounts, "pads"), value], mode="constant")
+    x = op.reshape(x, split_shape)
+    split_shape[axis + 1] = step
+    x = op.emit("Pad", [x, op.ints([0] * len(split_shape) + amounts, "pads"), value], mode="constant")
     shape[axis] = extent * step
     return cut(op, op.reshape(x, shape), [0], [(extent - 1) * step + 1], [axis])
 
 
 def bordered(op: Operation, x: ir.Value, lows: Sequence[int], highs: Sequence[int], value: ir.Value) -> ir.Value:
-    """A border of a value; where an amount is negative, as much is cut off."""
+    """Return a border of a value; where an amount is negative, as much is cut off."""
     if any(low < 0 or high < 0 for low, high in zip(lows, highs, strict=True)):
         starts, ends = [max(-low, 0) for low in lows], [min(high, 0) or LAST for high in highs]
         x = cut(op, x, starts, ends, range(len(lows)))
@@ -271,8 +271,11 @@ def reduce_windows(
             if length * 2 > size:
                 break
             places = dims(covered)[axis]
-            left = (places if isinstance(places, int) else 0) - length * dilation
-            first, second = _from(op, covered, axis, 0, left), _from(op, covered, axis, length * dilation, left)
+            remaining_places = (places if isinstance(places, int) else 0) - length * dilation
+            first, second = (
+                _from(op, covered, axis, 0, remaining_places),
+                _from(op, covered, axis, length * dilation, remaining_places),
+            )
             covered, length = op.each(op_type, first, second), length * 2
         x = total if total is not None else x
         if stride > 1:
@@ -331,21 +334,21 @@ def resized(op: Operation, x: ir.Value, **attributes: Any) -> ir.Value:
 
 
 def _target(
-    op: Operation, x: ir.Value, outer: tuple[Dim, Dim], spatial: list[Dim], wanted: tuple[Dim, Dim]
+    op: Operation, x: ir.Value, outer: tuple[Dim, Dim], spatial: list[Dim], output_dims: tuple[Dim, Dim]
 ) -> tuple[ir.Value | None, ir.Value | None]:
     """Scales or sizes of all four axes: constants if possible, sizes rather than scales, which have to be rounded.
 
     The attribute `axes` would be shorter, but ONNX Runtime's transpose optimizer takes no notice of it.
     """
-    known = [d for d in (*outer, *wanted) if isinstance(d, int)]
+    known = [d for d in (*outer, *output_dims) if isinstance(d, int)]
     if len(known) == 4:
         return None, op.ints(known, "sizes")
     factors = [
-        k for a, b in zip(spatial, wanted, strict=True) for k in range(1, 17) if a is not None and times(a, k) == b
+        k for a, b in zip(spatial, output_dims, strict=True) for k in range(1, 17) if a is not None and times(a, k) == b
     ]
     if len(factors) == 2:
         return op.array("scales", np.array([1, 1, *factors], np.float32)), None
-    pairs = [(a, b) for a, b in zip(spatial, wanted, strict=True) if isinstance(a, int) and isinstance(b, int)]
+    pairs = [(a, b) for a, b in zip(spatial, output_dims, strict=True) if isinstance(a, int) and isinstance(b, int)]
     scales = np.array([1, 1, *(b / a if a else 0 for a, b in pairs)], np.float32)
     # Runtimes floor extent times scale, in single or double precision; where that is another size, scales are no use.
     if len(pairs) == 2 and all(
@@ -358,7 +361,7 @@ def _target(
 
 
 def size_of(op: Operation) -> tuple[Dim, Dim]:
-    """The height and width in operand 1, as far as they are known."""
+    """Return the height and width in operand 1, as far as they are known."""
     if not op.is_constant(1):
         known = contents(op.stored(1))
         return (known[0], known[1]) if known is not None and len(known) == 2 else (None, None)
@@ -410,7 +413,7 @@ def weighted(
     # of each neighbour, its place and its weight for each place of the result along the axis
     neighbours: Iterable[tuple[npt.NDArray[np.int64], npt.NDArray[Any]]],
 ) -> ir.Value:
-    """The sum of neighbours along an axis, times their weights."""
+    """Return the sum of neighbours along an axis, times their weights."""
     behind = (1,) * (len(dims(x)) - axis - 1)
     parts = []
     for places, weights in neighbours:
@@ -446,7 +449,7 @@ def resize_nearest_neighbor(op: Operation) -> None:
 
 
 def scaled(dim: Dim, factor: int, down: bool, op: Operation) -> Dim:
-    """An extent times a factor, or over it."""
+    """Return an extent times a factor, or over it."""
     if factor <= 0 or (down and isinstance(dim, int) and dim % factor):
         raise op.damaged(f"{dim} is not divided by {factor}")
     return divided(dim, factor) if down else times(dim, factor)

@@ -36,7 +36,7 @@ class Unlimited:
     peepholes: Sequence[ir.Value | None] | None  # for each gate but CELL `units`; None: there are none
     activations: tuple[str, str, str]  # of the gates, of the candidate, of the cell
     reverse: bool  # whether the last step is computed first
-    kept: bool = False  # whether the file keeps the states from run to run
+    keeps_states: bool = False  # whether the file keeps the states from run to run
     _stacked: list[ir.Value | None] = field(default_factory=list)
 
     def over(self, x: ir.Value, first: Sequence[ir.Value | None]) -> list[ir.Value]:
@@ -62,12 +62,12 @@ class Unlimited:
             direction="reverse" if self.reverse else "forward",
         )
         node = y.producer()
-        if self.kept and node is not None:
+        if self.keeps_states and node is not None:
             node.metadata_props[STATES] = KEPT
         return y, h, c
 
     def matrices(self) -> list[ir.Value | None]:
-        """The operands W, R, B and P, written once; B has one bias for the operand and one for the state."""
+        """Return the operands W, R, B and P, written once; B has one bias for the operand and one for the state."""
         if not self._stacked:
             op, bias = self.op, self._gates(self.biases)
             empty = self._filled(bias, 0)
@@ -87,12 +87,12 @@ class Unlimited:
     def _gates(self, parts: Sequence[ir.Value | None]) -> ir.Value:
         """`1 (gate ...)`. A gate left out is one minus the forget gate: the forget gate of negated sums."""
         op, forget = self.op, parts[FORGET]
-        given = [op.emit("Neg", [forget]) if p is None and forget is not None else p for p in parts]
-        return unsqueeze(op, joined(op, [p for p in given if p is not None], 0), [0])
+        gates = [op.emit("Neg", [forget]) if p is None and forget is not None else p for p in parts]
+        return unsqueeze(op, joined(op, [p for p in gates if p is not None], 0), [0])
 
 
 def regrouped(shape: Dims, target: list[int], op: Operation) -> Dims:
-    """The shape that a Reshape gives: -1 in the target takes what is left.
+    """Return the shape that a Reshape gives: -1 in the target takes what is left.
 
     A named dimension passes to the -1 where everything else cancels: `(batch, 3, 4)` as `(-1, 12)` is `(batch, 12)`.
     """
@@ -114,36 +114,36 @@ def reshape(op: Operation) -> None:
     (x,), finish = op.carried(0)
     if op.has(1) and not op.is_constant(1):
         target = op.stored(1)
-        found = contents(target)
-        constant = _resolved(dims(x), found) if found is not None else None
+        target_dims = contents(target)
+        constant = _resolved(dims(x), target_dims) if target_dims is not None else None
         if constant is not None:
             numbers, shape = constant
             finish(op.emit("Reshape", [x, op.ints(numbers, "shape")], shape))
             return
         rank = dims(target)[0] if len(dims(target)) == 1 else None
-        known = found or (None,) * (rank if isinstance(rank, int) else len(op.tensors.declared(op.output())))
+        known = target_dims or (None,) * (rank if isinstance(rank, int) else len(op.tensors.declared(op.output())))
         known = tuple(None if d == -1 else d for d in known)
         finish(op.emit("Reshape", [x, op.cast(target, ir.DataType.INT64)], op.out_dims(known), allowzero=1))
         return
-    wanted = op.integers(1) if op.has(1) else [int(v) for v in op.options.new_shape[:64]]
-    if wanted == [0] and 0 not in dims(x):
-        wanted = []  # how old converters wrote a scalar
-    finish(op.reshape(x, regrouped(dims(x), wanted, op)))
+    new_shape = op.integers(1) if op.has(1) else [int(v) for v in op.options.new_shape[:64]]
+    if new_shape == [0] and 0 not in dims(x):
+        new_shape = []  # how old converters wrote a scalar
+    finish(op.reshape(x, regrouped(dims(x), new_shape, op)))
 
 
-def _resolved(shape: Dims, wanted: Dims) -> tuple[list[int], Dims] | None:
-    """A constant that does what a computed target does, and the shape it gives.
+def _resolved(shape: Dims, target_dims: Dims) -> tuple[list[int], Dims] | None:
+    """Return a constant that does what a computed target does, and the shape it gives.
 
     A name that the operand has at the same place is copied (0); of the others there may be one, which is what is left
     (-1). A -1 in the target itself is what is left once equal names have cancelled.
     """
-    target: list[Dim] = list(wanted)
+    target: list[Dim] = list(target_dims)
     if None in target or 0 in target or target.count(-1) > 1:
         return None
     if -1 in target:
-        if (left := _remainder(shape, target)) is None:
+        if (remainder := _remainder(shape, target)) is None:
             return None
-        target[target.index(-1)] = left
+        target[target.index(-1)] = remainder
     numbers = [d if isinstance(d, int) else 0 if i < len(shape) and shape[i] == d else -1 for i, d in enumerate(target)]
     if sum(not isinstance(d, int) for d in target) == 1:
         numbers = [n if n > 0 else -1 for n in numbers]
@@ -156,10 +156,10 @@ def _remainder(shape: Dims, target: Sequence[Dim]) -> Dim:
         return None
     whole = layout.product(Extent.of(d) for d in shape if d is not None)
     rest = layout.product(Extent.of(d) for d in target if d is not None and d != -1)
-    left = whole.divide(Extent(1, rest.symbols))
-    if left is None or (left.is_static and left.number % rest.number):
+    quotient = whole.divide(Extent(1, rest.symbols))
+    if quotient is None or (quotient.is_static and quotient.number % rest.number):
         return None
-    return divided(product((left.number, *left.symbols)), rest.number)
+    return divided(product((quotient.number, *quotient.symbols)), rest.number)
 
 
 @operator("SQUEEZE", options="SqueezeOptions", texts=ANY_OPSET)
@@ -248,7 +248,7 @@ def range_(op: Operation) -> None:
 
 
 def scalar(op: Operation, x: ir.Value) -> ir.Value:
-    """A value of one element with no dimension left."""
+    """Return a value of one element with no dimension left."""
     return x if dims(x) == () else op.reshape(x, ())
 
 

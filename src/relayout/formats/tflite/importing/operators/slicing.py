@@ -32,18 +32,18 @@ def cut(
     axes: Sequence[int],
     steps: Sequence[int] | None = None,
 ) -> ir.Value:
-    """A Slice with constant bounds."""
+    """Return a Slice with constant bounds."""
     bounds = (starts, "starts"), (ends, "ends"), (axes, "axes"), (steps or [1] * len(starts), "steps")
     return op.emit("Slice", [x, *(op.ints(values, name) for values, name in bounds)])
 
 
 def squeeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """A Squeeze of axes counted from the front."""
+    """Return a Squeeze of axes counted from the front."""
     return op.emit("Squeeze", [x, op.ints(axes)])
 
 
 def unsqueeze(op: Operation, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """An Unsqueeze; the axes count in the result."""
+    """Return an Unsqueeze; the axes count in the result."""
     return op.emit("Unsqueeze", [x, op.ints(axes)])
 
 
@@ -94,7 +94,7 @@ def _pads(op: Operation, rank: int) -> list[int]:
 
 
 def _padded(op: Operation, x: ir.Value) -> tuple[ir.Value, tuple[Dim, ...]]:
-    """The paddings as an operand, and the padded shape."""
+    """Return the paddings as an operand, and the padded shape."""
     shape, rank = dims(x), len(dims(x))
     if op.is_constant(1):
         both = _pads(op, rank)
@@ -201,7 +201,7 @@ def bordered_to(op: Operation, x: ir.Value, axis: int, extent: int) -> ir.Value:
 
 
 def joined(op: Operation, parts: Sequence[ir.Value], axis: int) -> ir.Value:
-    """A Concat."""
+    """Return a Concat."""
     return op.emit("Concat", parts, axis=axis)
 
 
@@ -233,7 +233,7 @@ def unpack(op: Operation) -> None:
 
 
 def divided(op: Operation, x: ir.Value, axis: int, sizes: Sequence[int]) -> Sequence[ir.Value]:
-    """A Split into parts of these extents."""
+    """Return a Split into parts of these extents."""
     extent = dims(x)[axis]
     if isinstance(extent, int) and sum(sizes) != extent:
         raise op.damaged(f"parts of {list(sizes)[:9]} do not make {extent}")
@@ -271,8 +271,8 @@ def split_v(op: Operation) -> None:
         # By sizes that the graph computes; one of them may be -1, which no Split takes: it is what is left.
         computed = op.cast(op.stored(1), ir.DataType.INT64)
         total = op.emit("ReduceSum", [op.emit("Max", [computed, op.ints([0], "none")])], keepdims=1)
-        left = op.emit("Sub", [op.emit("Shape", [x], start=axis, end=axis + 1), total])
-        whole = op.emit("Where", [op.emit("Less", [computed, op.ints([0], "none")]), left, computed])
+        remainder = op.emit("Sub", [op.emit("Shape", [x], start=axis, end=axis + 1), total])
+        whole = op.emit("Where", [op.emit("Less", [computed, op.ints([0], "none")]), remainder, computed])
         shapes = [tuple(None if place == axis else dim for place, dim in enumerate(dims(x)))] * count
         for i, part in enumerate(op.emit_all("Split", [x, whole], shapes, axis=axis)):
             finish(part, i)
@@ -322,12 +322,12 @@ def extents_of(op: Operation, i: int) -> tuple[ir.Value, tuple[Dim, ...] | None]
     if op.is_constant(i):
         return op.ints(op.integers(i), "shape"), tuple(op.integers(i))
     value = op.stored(i)
-    found = contents(value)
-    if found is not None and all(isinstance(e, int) for e in found):
-        return op.ints([e for e in found if isinstance(e, int)], "shape"), found
-    if found is None and len(dims(value)) == 1 and isinstance(dims(value)[0], int):
-        found = (None,) * int(dims(value)[0] or 0)
-    return op.cast(value, ir.DataType.INT64), found
+    extents = contents(value)
+    if extents is not None and all(isinstance(e, int) for e in extents):
+        return op.ints([e for e in extents if isinstance(e, int)], "shape"), extents
+    if extents is None and len(dims(value)) == 1 and isinstance(dims(value)[0], int):
+        extents = (None,) * int(dims(value)[0] or 0)
+    return op.cast(value, ir.DataType.INT64), extents
 
 
 def result_extents(op: Operation, i: int) -> tuple[ir.Value, Dims]:
@@ -353,7 +353,7 @@ class _Position:
 
 
 def _positions(op: Operation, count: int, rank: int) -> tuple[list[_Position], list[int]]:
-    """The positions that cut, and where new axes come in the result.
+    """Return the positions that cut, and where new axes come in the result.
 
     Bit i of a mask speaks of position i of the specification, which is not axis i where an ellipsis or a new axis
     comes before it.
@@ -368,7 +368,7 @@ def _positions(op: Operation, count: int, rank: int) -> tuple[list[_Position], l
     consumed = count - len(new) - len(ellipses)
     if len(ellipses) > 1 or consumed > rank:
         raise op.damaged(f"{count} positions do not fit rank {rank}")
-    found: list[_Position] = []
+    cuts: list[_Position] = []
     inserted: list[int] = []
     axis = place = 0
     for i in range(count):
@@ -379,9 +379,9 @@ def _positions(op: Operation, count: int, rank: int) -> tuple[list[_Position], l
             place += 1
         else:
             shrink = bit(options.shrink_axis_mask, i)
-            found.append(_Position(i, axis, bit(options.begin_mask, i), bit(options.end_mask, i), shrink))
+            cuts.append(_Position(i, axis, bit(options.begin_mask, i), bit(options.end_mask, i), shrink))
             place, axis = place + (not shrink), axis + 1
-    return found, inserted
+    return cuts, inserted
 
 
 @operator("STRIDED_SLICE", options="StridedSliceOptions", texts=ANY_OPSET)
@@ -417,7 +417,7 @@ def _is_offset_below_0(op: Operation, x: ir.Value, positions: list[_Position], b
 
 
 def _numbers(op: Operation, i: int) -> list[int] | None:
-    """A bound as plain numbers, None where it is known only at run time."""
+    """Return a bound as plain numbers, None where it is known only at run time."""
     if op.is_constant(i):
         return op.integers(i)
     known = contents(op.stored(i))

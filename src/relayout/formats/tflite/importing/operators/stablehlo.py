@@ -25,16 +25,16 @@ _INT64 = ir.DataType.INT64
 
 
 def listed(values: Sequence[int], count: int, what: str, op: Operation) -> list[int]:
-    """A list of options as Python integers; it has one for each dimension."""
+    """Return a list of options as Python integers; it has one for each dimension."""
     if len(values) != count:
         raise op.damaged(f"{what} has {len(values)} numbers for {count} dimensions")
     return [int(v) for v in values]
 
 
 def per_axis(op: Operation, option: str, count: int) -> list[int]:
-    """An option with a number for each of some axes; ones where the file leaves it out."""
-    given = getattr(op.options, option)
-    return listed(given, count, option, op) if len(given) else [1] * count
+    """Return an option with a number for each of some axes; ones where the file leaves it out."""
+    numbers = getattr(op.options, option)
+    return listed(numbers, count, option, op) if len(numbers) else [1] * count
 
 
 def distinct_axes(values: Sequence[int], rank: int, op: Operation) -> list[int]:
@@ -46,7 +46,7 @@ def distinct_axes(values: Sequence[int], rank: int, op: Operation) -> list[int]:
 
 
 def fixed(op: Operation, shape: Sequence[Dim]) -> list[int]:
-    """A shape all of whose extents are known."""
+    """Return a shape all of whose extents are known."""
     return op.fixed(shape, "unknown dimensions, where StableHLO has none")
 
 
@@ -87,7 +87,7 @@ def slice_(op: Operation) -> None:
 
 
 def _start(op: Operation, first: int) -> ir.Value:
-    """The scalars that say where a part begins, as one vector."""
+    """Return the scalars that say where a part begins, as one vector."""
     parts = [op.cast(scalar(op, op.stored(i)), _INT64) for i in range(first, len(op.operator.inputs))]
     return op.emit("Concat", [op.reshape(p, (1,)) for p in parts], axis=0)
 
@@ -105,7 +105,7 @@ def dynamic_slice(op: Operation) -> None:
 
 @operator("STABLEHLO_DYNAMIC_UPDATE_SLICE")
 def dynamic_update_slice(op: Operation) -> None:
-    """Where a padded mask is set, the padded update, else the operand."""
+    """A Where of the padded update and the operand by a padded mask."""
     (x, update), finish = op.carried(0, 1, types=BYTES_ONLY)
     finish(overwritten(op, x, update, _start(op, 2)))
 
@@ -145,17 +145,17 @@ def broadcast_in_dim(op: Operation) -> None:
     places = distinct_axes(places, len(shape), op)
     order = sorted(range(len(places)), key=places.__getitem__)
     x = ordered(op, x, order)
-    apart: list[Dim] = [1] * len(shape)
+    spread_shape: list[Dim] = [1] * len(shape)
     for i, place in enumerate(sorted(places)):
-        apart[place] = dims(x)[i]
-    finish(op.emit("Expand", [op.reshape(x, apart), op.ints(shape, "shape")]))
+        spread_shape[place] = dims(x)[i]
+    finish(op.emit("Expand", [op.reshape(x, spread_shape), op.ints(shape, "shape")]))
 
 
 # StableHLO operators that multiply and add up: products and convolutions with any order of axes.
 
 
 def ordered(op: Operation, x: ir.Value, perm: Sequence[int]) -> ir.Value:
-    """A Transpose, where it changes the order."""
+    """Return a Transpose, where it changes the order."""
     return x if list(perm) == list(range(len(dims(x)))) else op.transpose(x, perm)
 
 
@@ -310,7 +310,7 @@ def compare(op: Operation) -> None:
 
 
 def compared(op: Operation, direction: int, a: ir.Value, b: ir.Value) -> ir.Value:
-    """A comparison by the number that the schema has for it."""
+    """Return a comparison by the number that the schema has for it."""
     if not 0 <= direction < len(_COMPARISONS):
         raise Unsupported(f"comparison {direction}")
     y = op.each(_COMPARISONS[direction] or "Equal", a, b)
@@ -331,7 +331,7 @@ def clamp(op: Operation) -> None:
 
 @operator("STABLEHLO_SELECT")
 def select(op: Operation) -> None:
-    """Where."""
+    """A Where."""
     op.result(chosen(op, op.stored(0), op.real(1), op.real(2)))
 
 

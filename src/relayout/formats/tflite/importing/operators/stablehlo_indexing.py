@@ -39,7 +39,7 @@ _WHOLE = {"Add": "ReduceSum", "Max": "ReduceMax", "Min": "ReduceMin", "Mul": "Re
 
 
 def reducer(op: Operation, index: int) -> str:
-    """The ONNX operator that a subgraph of two numbers is; "" where it yields its second operand as it is."""
+    """Return the ONNX operator that a subgraph of two numbers is; "" where it yields its second operand as it is."""
     subgraph = op.program.subgraph(index, op.place)
     if len(subgraph.inputs) != 2 or len(subgraph.outputs) != 1:
         raise Unsupported("a reduction of several tensors")
@@ -132,7 +132,7 @@ _INT64 = ir.DataType.INT64
 
 
 class _Starts(NamedTuple):
-    """Where windows start: `value` has their coordinates last, one for each of `axes` of the operand."""
+    """The starts of windows: `value` has their coordinates last, one for each of `axes` of the operand."""
 
     value: ir.Value
     axes: list[int]
@@ -194,20 +194,20 @@ def gather(op: Operation) -> None:
         raise op.damaged(f"axes {collapsed} of slices {sizes} are not 1")
     if collapsed:
         y = squeeze(op, y, [rows + order.index(a) for a in collapsed])
-    kept = [axis for axis in order if axis not in collapsed]
+    kept_axes = [axis for axis in order if axis not in collapsed]
     offsets = distinct_axes(options.offset_dims, len(dims(y)), op)
-    if len(offsets) != len(kept):
-        raise op.damaged(f"{len(offsets)} offsets for {len(kept)} axes")
-    finish(_arranged(op, y, rows, kept, offsets))
+    if len(offsets) != len(kept_axes):
+        raise op.damaged(f"{len(offsets)} offsets for {len(kept_axes)} axes")
+    finish(_arranged(op, y, rows, kept_axes, offsets))
 
 
-def _arranged(op: Operation, y: ir.Value, rows: int, kept: list[int], offsets: list[int]) -> ir.Value:
+def _arranged(op: Operation, y: ir.Value, rows: int, kept_axes: list[int], offsets: list[int]) -> ir.Value:
     """From `batch window` to the result's order: the window's axes, in the operand's order, at the offsets."""
     perm = [-1] * len(dims(y))
-    for axis, place in zip(sorted(kept), sorted(offsets), strict=True):
-        perm[place] = rows + kept.index(axis)
-    left = iter(range(rows))
-    return ordered(op, y, [next(left) if p < 0 else p for p in perm])
+    for axis, place in zip(sorted(kept_axes), sorted(offsets), strict=True):
+        perm[place] = rows + kept_axes.index(axis)
+    batch_axes = iter(range(rows))
+    return ordered(op, y, [next(batch_axes) if p < 0 else p for p in perm])
 
 
 def _windows(
@@ -268,7 +268,7 @@ def scatter(op: Operation) -> None:
 
 
 def _append_zeros(op: Operation, starts: _Starts, axes: list[int]) -> _Starts:
-    """The starts with a 0 along more axes."""
+    """Return the starts with a 0 along more axes."""
     rows = dims(starts.value)[:-1]
     zeros = op.array("zeros", np.zeros((*[1] * len(rows), len(axes)), np.int64))
     shape = op.emit("Concat", [op.emit("Shape", [starts.value], start=0, end=len(rows)),

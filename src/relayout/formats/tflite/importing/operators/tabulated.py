@@ -55,13 +55,13 @@ def _one_scale(tensor: Tensor) -> Quantization:
 
 
 def _lengthened(op: Operation, target: Tensor) -> ir.Value:
-    """The operand's integers in steps of the result, times the kernel's multiplier of 31 bits."""
-    given, made = _one_scale(op.input(0)), _one_scale(target)
-    if not made.scale[0]:
+    """Return the operand's integers in steps of the result, times the kernel's multiplier of 31 bits."""
+    input_quantization, output_quantization = _one_scale(op.input(0)), _one_scale(target)
+    if not output_quantization.scale[0]:
         raise op.damaged("a result whose steps are 0")
-    multiplier, exponent = fixed_point(float(given.scale[0]) / float(made.scale[0]))
+    multiplier, exponent = fixed_point(float(input_quantization.scale[0]) / float(output_quantization.scale[0]))
     x = op.cast(op.whole(0), ir.DataType.DOUBLE)
-    centred = op.each("Sub", x, op.number(float(given.zero_point[0]), x, "zero_point"))
+    centred = op.each("Sub", x, op.number(float(input_quantization.zero_point[0]), x, "zero_point"))
     return op.each("Round", op.each("Mul", centred, op.number(math.ldexp(multiplier, exponent - 31), x, "scale")))
 
 
@@ -119,7 +119,7 @@ def interpolated(
     before: tuple[float, int],  # scale and zero point of the operand
     after: tuple[float, int],  # those of the result
 ) -> npt.NDArray[np.int64]:
-    """The result for each of -32768 to 32767.
+    """Return the result for each of -32768 to 32767.
 
     The points are moved by half of what the straight line between two of them misses in the middle.
     """
@@ -145,7 +145,7 @@ def interpolated(
 def looked_up(
     op: Operation, x: ir.Value, results: npt.NDArray[Any], name: str = "table", *, least: int = _LEAST
 ) -> ir.Value:
-    """The entry for each integer. Results are listed from the least integer on."""
+    """Return the entry for each integer. Results are listed from the least integer on."""
     table = op.builder.shared(op.hint(name), np.roll(results, least))
     return op.emit("Gather", [table, op.cast(x, ir.DataType.INT32)], axis=0)
 
@@ -247,7 +247,7 @@ def _tanh(scale: float) -> npt.NDArray[np.int64]:
 
 
 def scale_and_zero_point(quantization: Quantization) -> tuple[float, int]:
-    """The one scale and the one zero point."""
+    """Return the one scale and the one zero point."""
     if quantization.per_channel:
         raise Unsupported("a table for several scales")
     return float(quantization.scale[0]), int(quantization.zero_point[0])
@@ -342,8 +342,8 @@ def _table(kind: TensorType, quantization: Quantization | None) -> npt.NDArray[n
     # Times a factor below 1 in 31 bits, rounded twice as the kernels do: halves up, then away from zero.
     multiplier, exponent = fixed_point(float(quantization.scale[0]))
     high, bits = integers * TO_ONE * multiplier + (1 << 30) >> 31, min(-exponent, 62)
-    found: npt.NDArray[np.int32] = (np.sign(high) * (np.abs(high) + (1 << bits >> 1) >> bits)).astype(np.int32)
-    return found
+    table: npt.NDArray[np.int32] = (np.sign(high) * (np.abs(high) + (1 << bits >> 1) >> bits)).astype(np.int32)
+    return table
 
 
 _SUMMARY = "{} of what the operands mean; of quantized ones as the kernel has it: in 256ths, by a table."

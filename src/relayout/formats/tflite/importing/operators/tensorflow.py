@@ -64,7 +64,7 @@ def einsum(op: Operation) -> None:
 
 
 def attributes(op: Operation) -> NodeDef:
-    """Those of TensorFlow's operator."""
+    """Return the attributes of TensorFlow's operator."""
     return NodeDef(np.asarray(op.operator.custom_options).tobytes(), op.place)
 
 
@@ -163,9 +163,11 @@ ALIKE: dict[str, tuple[str, dict[str, str]]] = {
 
 @each_operator({f"CUSTOM Flex{name}": row for name, row in ALIKE.items()}, "As {}.")
 def _alike(op: Operation, name: str, options: dict[str, str]) -> None:
-    entry, given = entries()[name], attributes(op)
-    found = options_of(op.operator, entry)
-    op.options = Table(found.kind, 0, {**found.fields, **{o: given.number(a) for o, a in options.items()}})
+    entry, node_def = entries()[name], attributes(op)
+    own_options = options_of(op.operator, entry)
+    op.options = Table(
+        own_options.kind, 0, {**own_options.fields, **{o: node_def.number(a) for o, a in options.items()}}
+    )
     entry.translate(op)
 
 
@@ -231,12 +233,12 @@ def truncate_div(op: Operation) -> None:
 @operator("CUSTOM FlexFakeQuantWithMinMaxVarsPerChannel")
 def fake_quant_per_channel(op: Operation) -> None:
     """Clip, and rounding to steps, of each channel by its own ends; these are moved so that 0 is one of the steps."""
-    given, x = attributes(op), op.stored(0)
+    node_def, x = attributes(op), op.stored(0)
     low, high = (op.constant(i).astype(np.float32) for i in (1, 2))
-    bits, extent = given.number("num_bits"), dims(x)[-1] if dims(x) else None
+    bits, extent = node_def.number("num_bits"), dims(x)[-1] if dims(x) else None
     if not low.shape == high.shape == (extent,) or not 2 <= bits <= 16 or not np.all(low <= high):
         raise op.damaged(f"{bits} bits between {low.shape} and {high.shape} of {extent}")
-    first, last = np.float32(given.number("narrow_range")), np.float32((1 << bits) - 1)
+    first, last = np.float32(node_def.number("narrow_range")), np.float32((1 << bits) - 1)
     some = high > low
     with np.errstate(over="ignore"):
         scale = np.where(some, (high - low) / (last - first), np.float32(1))
@@ -261,12 +263,12 @@ def _running(
     combined: Pair,  # of two
 ) -> None:
     """Combine each element with the one before, then with what 2, 4, 8, ... before is combined: log n steps."""
-    x, given = op.stored(0), attributes(op)
+    x, node_def = op.stored(0), attributes(op)
     (number,) = op.integers(1, 1)
     axis = op.axis(number, len(dims(x)))
     unknown = "unknown dimensions, along which the number of steps depends on them"
     (extent,) = op.fixed(dims(x)[axis : axis + 1], unknown)
-    back = given.number("reverse")
+    back = node_def.number("reverse")
     none = op.number(start, x, "start")
 
     def moved(value: ir.Value, by: int) -> ir.Value:
@@ -274,7 +276,7 @@ def _running(
         behind = [-amount for amount in high]
         return bordered(op, value, behind, low, none) if back else bordered(op, value, low, behind, none)
 
-    if given.number("exclusive") and extent:
+    if node_def.number("exclusive") and extent:
         x = moved(x, 1)
     step = 1
     while step < extent:
@@ -311,8 +313,8 @@ MOST_DIAGONALS = 1 << 8
 @of_complex("CUSTOM FlexBatchMatMulV2")
 def adjoint_product(op: Operation) -> None:
     """Conjugate a transposed operand, too."""
-    given = attributes(op)
-    multiplied(op, bool(given.number("adj_x")), bool(given.number("adj_y")))
+    node_def = attributes(op)
+    multiplied(op, bool(node_def.number("adj_x")), bool(node_def.number("adj_y")))
 
 
 @operator("CUSTOM FlexMatrixDiagPartV3")
@@ -500,10 +502,10 @@ def length(op: Operation) -> None:
 def resize(op: Operation) -> None:
     """Slice and Pad to so many rows. Operands: list, how many."""
     rows = op.stored(0)
-    wanted, count = _number(op, 1)
+    new_extents, count = _number(op, 1)
     shape = (None, *dims(rows)[1:])
-    first = op.emit("Slice", [rows, op.ints([0], "first"), wanted, op.ints([0])], shape)
-    op.result_stored(padded(op, first, wanted, (count, *shape[1:])))
+    first = op.emit("Slice", [rows, op.ints([0], "first"), new_extents, op.ints([0])], shape)
+    op.result_stored(padded(op, first, new_extents, (count, *shape[1:])))
 
 
 def _number(op: Operation, i: int) -> tuple[ir.Value, Dim]:
@@ -513,7 +515,7 @@ def _number(op: Operation, i: int) -> tuple[ir.Value, Dim]:
 
 
 def _zeros(op: Operation, rows: ir.Value, count: Dim) -> ir.Value:
-    """A list of so many rows, each of which is 0."""
+    """Return a list of so many rows, each of which is 0."""
     dtype, extents = op.tensors.dtype(op.output()), op.tensors.declared(op.output())[1:]
     shape = op.ints([extent if isinstance(extent, int) else 0 for extent in extents], "row")
     if isinstance(count, int):
@@ -529,7 +531,7 @@ def _widened(
     row: ir.Value,
     place: ir.Value | None = None,  # an index that the list has to reach; None where it does
 ) -> ir.Value:
-    """A list whose rows have a row's shape: those written before had it, or there were none."""
+    """Return a list whose rows have a row's shape: those written before had it, or there were none."""
     shape: Dims = (dims(rows)[0] if place is None else None, *dims(row))
     if shape == dims(rows):
         return rows
@@ -539,11 +541,11 @@ def _widened(
     return padded(op, rows, op.emit("Concat", [have, op.emit("Shape", [row])], axis=0), shape)
 
 
-def padded(op: Operation, rows: ir.Value, wanted: ir.Value, shape: Dims) -> ir.Value:
-    """A list with zeros behind its elements: `wanted` are extents of its first axes."""
-    count = dims(wanted)[0]
+def padded(op: Operation, rows: ir.Value, new_extents: ir.Value, shape: Dims) -> ir.Value:
+    """Return a list with zeros behind its elements: `new_extents` are extents of its first axes."""
+    count = dims(new_extents)[0]
     have = op.emit("Shape", [rows], start=0, end=count)
     zeros = op.ints([0] * int(count or 0), "zeros")
-    pads = op.emit("Concat", [zeros, op.emit("Sub", [wanted, have])], axis=0)
+    pads = op.emit("Concat", [zeros, op.emit("Sub", [new_extents, have])], axis=0)
     zero = op.number(0, rows, "zero")
     return op.emit("Pad", [rows, pads, zero, op.ints(range(int(count or 0)))], op.out_dims(shape))

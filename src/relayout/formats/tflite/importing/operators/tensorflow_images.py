@@ -34,9 +34,9 @@ MOST = 1 << 16
 """The longest side of a window or of an image that is cut or weighted by constants, and the longest stride."""
 
 
-def sides(op: Operation, given: NodeDef, name: str, planar: bool = False) -> list[int]:
+def sides(op: Operation, node_def: NodeDef, name: str, planar: bool = False) -> list[int]:
     """A list of numbers, one for each axis of operand 0, of which those of batch and channels are 1: the others."""
-    n, *rest = given.numbers(name) or [0]
+    n, *rest = node_def.numbers(name) or [0]
     c, inner = (rest[0], rest[1:]) if planar and rest else (rest[-1], rest[:-1]) if rest else (0, [])
     if len(rest) + 1 != len(op.extents(0)) or not inner or not all(1 <= k <= MOST for k in inner):
         raise op.damaged(f"{op.operator.name} has the {name} {[n, *rest][:9]}")
@@ -45,29 +45,29 @@ def sides(op: Operation, given: NodeDef, name: str, planar: bool = False) -> lis
     return inner
 
 
-def padding(op: Operation, given: NodeDef) -> Padding:
+def padding(op: Operation, node_def: NodeDef) -> Padding:
     """SAME or VALID."""
-    name = given.text("padding")
+    name = node_def.text("padding")
     if name not in Padding.__members__:
         raise Unsupported(f"padding {name}")
     return Padding[name]
 
 
-def planar(given: NodeDef, ranks: str = "HW") -> bool:
+def planar(node_def: NodeDef, ranks: str = "HW") -> bool:
     """Tell whether channels come before the axes that are named."""
-    layout = given.text("data_format")
+    layout = node_def.text("data_format")
     if layout not in (f"N{ranks}C", f"NC{ranks}"):
         raise Unsupported(f"the layout {layout}")
     return layout == f"NC{ranks}"
 
 
 def _sliding(op: Operation, ranks: str = "HW") -> Sliding:
-    """The windows, which `op.options` hold, too, for those who ask for the padding there."""
-    given = attributes(op)
-    first, same = planar(given, ranks), padding(op, given)
+    """Return the windows, which `op.options` hold, too, for those who ask for the padding there."""
+    node_def = attributes(op)
+    first, same = planar(node_def, ranks), padding(op, node_def)
     op.require_rank(0, len(ranks) + 2)
     op.options = Table("Pool", 0, {"padding": same})
-    window, strides = sides(op, given, "ksize", first), sides(op, given, "strides", first)
+    window, strides = sides(op, node_def, "ksize", first), sides(op, node_def, "strides", first)
     return Sliding(window, strides, same == Padding.SAME, first)
 
 
@@ -94,10 +94,10 @@ def max_pool_with_argmax(op: Operation) -> None:
     """MaxPool; its indices, which count `n c h w` flattened, counted in `h w c`, or in `n h w c`."""
     if op.input(0).type not in (TensorType.FLOAT32, TensorType.FLOAT64):
         raise Unsupported(f"{op.input(0).type.name}, of whose greatest elements ONNX Runtime gives no places")
-    given = attributes(op)
+    node_def = attributes(op)
     op.require_rank(0, 4)
-    window, strides = sides(op, given, "ksize"), sides(op, given, "strides")
-    over = Sliding(window, strides, padding(op, given) == Padding.SAME)
+    window, strides = sides(op, node_def, "ksize"), sides(op, node_def, "strides")
+    over = Sliding(window, strides, padding(op, node_def) == Padding.SAME)
     x, shape, around, computed = pool_operand(op, over, over.first(op, op.stored(0)))
     if computed:
         raise Unsupported("unknown dimensions, around which SAME puts a border before places are counted")
@@ -107,7 +107,7 @@ def max_pool_with_argmax(op: Operation) -> None:
     plane, channels = (_elements(op, x, *axes) for axes in ((2, 3), (1,)))
     place, row = op.each("Mod", flat, plane), op.each("Div", flat, plane)
     place = op.each("Add", op.each("Mul", place, channels), op.each("Mod", row, channels))
-    if given.number("include_batch_in_index"):
+    if node_def.number("include_batch_in_index"):
         image = op.each("Mul", op.each("Div", row, channels), op.each("Mul", plane, channels))
         place = op.each("Add", place, image)
     op.result(y, perm=over.to_last)
@@ -137,7 +137,7 @@ def _joined(op: Operation, parts: Sequence[ir.Value]) -> ir.Value:
 
 
 def _hue(op: Operation, rgb: Sequence[ir.Value]) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """The hue, a turn being 1, the greatest of three, and how much less the least is; grey has the hue 0."""
+    """Return the hue, a turn being 1, the greatest of three, and how much less the least is; grey has the hue 0."""
     red, green, blue = rgb
     greatest, least = (op.emit(kind, list(rgb)) for kind in ("Max", "Min"))
     width = op.each("Sub", greatest, least)
@@ -222,9 +222,9 @@ _STEPS = 1 << 10  # TensorFlow takes cubic weights from a table: a place between
 
 
 def _resize_options(op: Operation) -> None:
-    given = attributes(op)
+    node_def = attributes(op)
     names = ("align_corners", "half_pixel_centers")
-    op.options = Table("ResizeOptions", 0, {name: bool(given.number(name)) for name in names})
+    op.options = Table("ResizeOptions", 0, {name: bool(node_def.number(name)) for name in names})
 
 
 @operator("CUSTOM FlexResizeBilinear")
@@ -264,8 +264,8 @@ def resize_bicubic(op: Operation) -> None:
     ]
     places = [_places(*pair, aligned, half) for pair in known]
     if len(known) == 2 and (any(map(_rounds, places)) or any(size < extent for extent, size in known)):
-        for axis, found in enumerate(places, 1):
-            x = _weighted(op, x, axis, found, half)
+        for axis, axis_places in enumerate(places, 1):
+            x = _weighted(op, x, axis, axis_places, half)
         op.result(x)
         return
     y = resize.resized(
@@ -285,8 +285,8 @@ def _places(extent: int, size: int, aligned: bool, half: bool) -> npt.NDArray[np
     else:
         scale = np.float32(extent) / np.float32(size)
     at = np.arange(size, dtype=np.float32)
-    found: npt.NDArray[np.float32] = (at + np.float32(0.5)) * scale - np.float32(0.5) if half else at * scale
-    return found
+    places: npt.NDArray[np.float32] = (at + np.float32(0.5)) * scale - np.float32(0.5) if half else at * scale
+    return places
 
 
 def _rounds(places: npt.NDArray[np.float32]) -> bool:
@@ -320,9 +320,9 @@ def _weighted(op: Operation, x: ir.Value, axis: int, places: npt.NDArray[np.floa
     {"CUSTOM FlexSpaceToDepth": ("SpaceToDepth", resize.space_to_depth, True)}, "{}, of channels first, too."
 )
 def _exchange(op: Operation, op_type: str, translate: Translation, down: bool) -> None:
-    given = attributes(op)
-    block = given.number("block_size")
-    if not planar(given):
+    node_def = attributes(op)
+    block = node_def.number("block_size")
+    if not planar(node_def):
         op.options = Table(op_type, 0, {"block_size": block})
         translate(op)
         return
@@ -345,9 +345,9 @@ def _exchange(op: Operation, op_type: str, translate: Translation, down: bool) -
 @operator("CUSTOM FlexCTCGreedyDecoder")
 def greedy_decoder(op: Operation) -> None:
     """ArgMax at each time; NonZero finds what is no blank, within its sequence and, if so asked, no repetition."""
-    given, x, lengths = attributes(op), op.stored(0), op.cast(op.stored(1), _INT64)
+    node_def, x, lengths = attributes(op), op.stored(0), op.cast(op.stored(1), _INT64)
     time, _, classes = dims(x)
-    blank = given.number("blank_index")
+    blank = node_def.number("blank_index")
     if blank < 0 and not isinstance(classes, int):
         raise Unsupported("unknown dimensions, of which the last class is the blank")
     steps = scalar(op, op.emit("Shape", [x], start=0, end=1))
@@ -355,13 +355,13 @@ def greedy_decoder(op: Operation) -> None:
     logits = op.transpose(x, (1, 0, 2))
     best = op.emit("ArgMax", [logits], axis=2, keepdims=0)
     last = op.number(blank + (classes if blank < 0 and isinstance(classes, int) else 0), best, "blank")
-    kept = op.each("And", within, op.each("Not", op.each("Equal", best, last)))
-    if given.number("merge_repeated"):
+    mask = op.each("And", within, op.each("Not", op.each("Equal", best, last)))
+    if node_def.number("merge_repeated"):
         before = resize.bordered(op, best, [0, 1], [0, -1], op.number(-1, best, "none"))
-        kept = op.each("And", kept, op.each("Not", op.each("Equal", best, before)))
+        mask = op.each("And", mask, op.each("Not", op.each("Equal", best, before)))
     count = op.tensors.symbol(op.output(1), 0)
-    places = op.transpose(op.emit("NonZero", [kept], (2, count), _INT64), (1, 0))
-    so_far = op.emit("CumSum", [op.cast(kept, _INT64), op.number(1, op.ints([1]), "axis")])
+    places = op.transpose(op.emit("NonZero", [mask], (2, count), _INT64), (1, 0))
+    so_far = op.emit("CumSum", [op.cast(mask, _INT64), op.number(1, op.ints([1]), "axis")])
     before = op.each("Sub", op.emit("GatherND", [so_far, places]), op.number(1, so_far, "one"))
     rows = op.emit("Gather", [places, op.ints([0], "row")], axis=1)
     op.result(joined(op, [rows, unsqueeze(op, before, [1])], 1), 0)
@@ -382,11 +382,11 @@ MOST_SLICES, MOST_ELEMENTS = 1 << 10, 1 << 8
 def extract_patches(op: Operation) -> None:
     """Reshape, Transpose, Reshape where patches do not overlap; else Slices along either axis, and their Concats."""
     op.require_rank(0, 4)
-    given = attributes(op)
-    window, strides, rates = (sides(op, given, name) for name in ("ksizes", "strides", "rates"))
+    node_def = attributes(op)
+    window, strides, rates = (sides(op, node_def, name) for name in ("ksizes", "strides", "rates"))
     if sum(window) > MOST_SLICES:
         raise Unsupported("patches of many rows and columns")
-    x = surrounded(op, window, strides, rates, padding(op, given), 0)
+    x = surrounded(op, window, strides, rates, padding(op, node_def), 0)
     reaches = [(k - 1) * rate for k, rate in zip(window, rates, strict=True)]
     _, h, w, _ = dims(x)
     if window == strides and reaches == [k - 1 for k in window] and isinstance(h, int) and isinstance(w, int):
@@ -431,19 +431,19 @@ def dilation(op: Operation) -> None:
     """Max of Slices, to each of which its element of the kernel is added; what lies outside does not count."""
     op.require_rank(0, 4)
     op.require_rank(1, 3)
-    given, kernel = attributes(op), op.constant(1)
-    (rows, columns, _), strides, rates = kernel.shape, *(sides(op, given, name) for name in ("strides", "rates"))
+    node_def, kernel = attributes(op), op.constant(1)
+    (rows, columns, _), strides, rates = kernel.shape, *(sides(op, node_def, name) for name in ("strides", "rates"))
     if op.input(0).type not in (TensorType.FLOAT32, TensorType.FLOAT64):
         raise Unsupported(f"{op.input(0).type.name}, of which a border has no least number")
     if rows * columns > MOST_ELEMENTS:
         raise Unsupported("windows of many elements")
     least = float(np.finfo(kernel.dtype).min)
-    x = surrounded(op, (rows, columns), strides, rates, padding(op, given), least)
-    found: list[ir.Value] = []
+    x = surrounded(op, (rows, columns), strides, rates, padding(op, node_def), least)
+    sums: list[ir.Value] = []
     for i, strip in enumerate(slices(op, x, 1, rows, strides[0], rates[0])):
         for j, part in enumerate(slices(op, strip, 2, columns, strides[1], rates[1])):
-            found.append(op.each("Add", part, op.array("kernel", kernel[i, j])))
-    op.result(op.emit("Max", found))
+            sums.append(op.each("Add", part, op.array("kernel", kernel[i, j])))
+    op.result(op.emit("Max", sums))
 
 
 @operator("CUSTOM FlexCropAndResize")
@@ -453,8 +453,8 @@ def crop_and_resize(op: Operation) -> None:
     A place outside of its image, if only by a fraction of a pixel, has the value that the attribute says.
     """
     op.require_rank(0, 4)
-    given = attributes(op)
-    method, size = given.text("method"), op.integers(3)
+    node_def = attributes(op)
+    method, size = node_def.text("method"), op.integers(3)
     if method not in ("bilinear", "nearest"):
         raise Unsupported(f"the method {method}")
     if len(size) != 2 or not all(1 <= k <= MOST for k in size) or dims(op.stored(1))[1:] != (4,):
@@ -477,14 +477,14 @@ def crop_and_resize(op: Operation) -> None:
 
     if method == "nearest":
         half = op.number(0.5, y, "half")
-        found = at(*(op.each("Floor", op.each("Add", v, half)) for v in (y, x_)))
+        crops = at(*(op.each("Floor", op.each("Add", v, half)) for v in (y, x_)))
     else:
         (top, bottom, down), (left, right, along) = (_between(op, v) for v in (y, x_))
         upper, lower = (between(at(row, left), at(row, right), along) for row in (top, bottom))
-        found = between(upper, lower, down)
+        crops = between(upper, lower, down)
     inside = unsqueeze(op, op.each("And", inside, within), [3])
-    outside = op.number(given.real("extrapolation_value"), found, "outside")
-    op.result(op.emit("Where", [inside, found, outside]))
+    outside = op.number(node_def.real("extrapolation_value"), crops, "outside")
+    op.result(op.emit("Where", [inside, crops, outside]))
 
 
 def _extent(op: Operation, x: ir.Value, axis: int) -> ir.Value:
@@ -514,6 +514,6 @@ def _in_boxes(op: Operation, axis: int, count: int, extent: ir.Value) -> tuple[i
 
 
 def _between(op: Operation, at: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """The elements before and after a place, and the share of the latter."""
+    """Return the elements before and after a place, and the share of the latter."""
     low = op.each("Floor", at)
     return low, op.each("Ceil", at), unsqueeze(op, op.each("Sub", at, low), [3])
