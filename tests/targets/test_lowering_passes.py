@@ -50,7 +50,8 @@ def test_every_pass_has_a_function() -> None:
         (Stage.DRAFT, "tflite"): DRAFT_PASSES,
     }
     assert [row.name for row in PASSES.values() if row.name not in functions[row.stage, row.file_format]] == []
-    assert set(PASSES) == {name for each in functions.values() for name in each}
+    named = {name for each in functions.values() for name in each}
+    assert set(PASSES) == named, "rows: lowering/passes.py; functions: TARGET_PASSES of targets/target_passes.py"
 
 
 def test_the_pages_of_passes_and_of_targets_are_up_to_date() -> None:

@@ -22,11 +22,10 @@ from relayout.rules.facts import (
     may_repeat,
     rule_of,
 )
-from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import OperatorLayouts, is_function, variant_in_layouts
 from relayout.rules.operator import WRAPPING, Operator, axis_letters, normalized
 from relayout.rules.quantization import undoes
-from relayout.rules.registry import KINDS, LayoutVariant, Rule, registry, rule
+from relayout.rules.registry import FUNCTIONS, KINDS, LayoutVariant, Rule, registry, rule
 from relayout.rules.signature import (
     Attribute,
     Body,

@@ -15,10 +15,9 @@ from relayout.graph.domains import INTERNAL_NHWC
 from relayout.layout import Dim, Extent
 from relayout.rules.alike import Alike
 from relayout.rules.internal_nhwc import is_internal, layouts_of_internal, standard_of
-from relayout.rules.layouts import DOMAIN as FUNCTIONS
 from relayout.rules.layouts import OperatorLayouts, in_standard_order, is_function, stored, variant_in_layouts
 from relayout.rules.operator import WRAPPING, Letters, Operator, is_static
-from relayout.rules.registry import LayoutVariant, Rule, find, variant_keys
+from relayout.rules.registry import FUNCTIONS, LayoutVariant, Rule, find, variant_keys
 from relayout.rules.signature import Changes, Fact, Permuted, Placement, Signature, Variant
 from relayout.rules.users_functions import UsersFunction
 from relayout.rules.validation import refuse_unfit

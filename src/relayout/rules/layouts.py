@@ -15,10 +15,9 @@ from relayout.errors import LayoutError
 from relayout.layout import Dim, Extent, Factor, Layout, product
 from relayout.light_dataclass import dataclass
 from relayout.rules.operator import Operator, Shape
-from relayout.rules.registry import Rule, variants_of
+from relayout.rules.registry import FUNCTIONS, Rule, variants_of
 from relayout.rules.signature import Letters, Signature, Variant, Written, part_of
 
-DOMAIN = "relayout."  # prefix of the domains of functions; what follows names the layouts
 SPATIAL = "DHW"
 STANDARD = Layout.parse("NCHW")
 SHAPES = 9  # opset from which a Constant may hold integers, as the shapes in a function of a blocked layout
@@ -57,7 +56,7 @@ class OperatorLayouts:
         Raises:
             LayoutError: it names no layouts.
         """
-        images, _, kernel = domain.removeprefix(DOMAIN).partition(".")
+        images, _, kernel = domain.removeprefix(FUNCTIONS).partition(".")
         data, _, result = images.partition("_")
         return OperatorLayouts(
             Layout.parse(data), Layout.parse(kernel) if kernel else None, Layout.parse(result) if result else None
@@ -81,7 +80,7 @@ class OperatorLayouts:
     def domain(self) -> str:
         """The domain of functions in these layouts."""
         images = str(self.data) + (f"_{self.result}" if self.result not in (None, self.data) else "")
-        return DOMAIN + ".".join(word.lower() for word in (images, str(self.kernel or "")) if word)
+        return FUNCTIONS + ".".join(word.lower() for word in (images, str(self.kernel or "")) if word)
 
     def __str__(self) -> str:
         images = f"{self.data}->{self.result}" if self.result not in (None, self.data) else str(self.data)
@@ -249,7 +248,7 @@ def _ordered(shape: Shape, dim_letters: Letters | None, letters: Letters) -> Sha
 
 def is_function(operator: Operator) -> bool:
     """Tell whether a node calls one of the functions that are made here."""
-    return operator.domain.startswith(DOMAIN)
+    return operator.domain.startswith(FUNCTIONS)
 
 
 def in_standard_order(operator: Operator, rule: Rule, layouts: OperatorLayouts) -> Operator:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import TypeGuard
 
@@ -247,3 +247,9 @@ def axis_letters(rank: int, prefix: str = "d") -> tuple[str, ...]:
 def normalized(axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Axes counted from the front."""
     return tuple(axis % rank if rank else 0 for axis in axes)
+
+
+Output = tuple[ir.DataType | None, Shape | None]
+"""The element type and the shape of an output: None is a type or a rank that is not known, `""` such an extent."""
+Shapes = Callable[[Operator], Sequence[Output]]
+"""Gives the outputs of a node, by the shapes and constants of its inputs; of those left out nothing is known."""

@@ -18,9 +18,10 @@ from contextlib import AbstractContextManager
 
 from relayout import arguments
 from relayout.errors import LayoutError, nearest
-from relayout.rules.layouts import DOMAIN, STANDARD, OperatorLayouts, at_rank, operator_layouts, why_not
-from relayout.rules.operator import Operator
+from relayout.rules.layouts import STANDARD, OperatorLayouts, at_rank, operator_layouts, why_not
+from relayout.rules.operator import Operator, Shapes
 from relayout.rules.registry import (
+    FUNCTIONS,
     KINDS,
     Key,
     LayoutVariant,
@@ -35,7 +36,7 @@ from relayout.rules.registry import (
 )
 from relayout.rules.signature import Attribute, Fact
 from relayout.rules.users_functions import place_of
-from relayout.rules.validation import promised
+from relayout.rules.validation import promised, promised_shapes
 
 Facts = Callable[[Operator], Fact]
 IMAGE = 4  # the rank in which layouts are compared
@@ -57,7 +58,9 @@ def scope() -> AbstractContextManager[None]:
     return restored()
 
 
-def register(*operators: str, kind: str, layouts: Mapping[int, str] | None = None) -> Callable[[Facts], Facts]:
+def register(
+    *operators: str, kind: str, layouts: Mapping[int, str] | None = None, shapes: Shapes | None = None
+) -> Callable[[Facts], Facts]:
     """Register a function as the rule of operators that have none; its docstring's first line is what it says.
 
     Args:
@@ -65,6 +68,8 @@ def register(*operators: str, kind: str, layouts: Mapping[int, str] | None = Non
         kind: the class of the operators, one of `KINDS`.
         layouts: for operators on images: input -> the standard names of its first two axes (`NC` for an image, `OI`
             or `IO` for a kernel), for which `--to` and targets have other layouts.
+        shapes: a function of the `Operator` that gives (element type, shape) of each output, where the file does not
+            state them: `(ir.DataType | None, tuple | None)`; an extent is a number, a name, or "" if it is not known.
 
     Raises:
         LayoutError: an operator has a rule already, or what is given is none of the above.
@@ -77,7 +82,8 @@ def register(*operators: str, kind: str, layouts: Mapping[int, str] | None = Non
         raise LayoutError(f"{kind!r} is no class of operators: there are {', '.join(KINDS)}")
     if not operators:
         raise LayoutError("a rule of no operator: `register('vendor:Swish', kind=...)`")
-    arguments.check({"layouts": layouts}, {"layouts": _LAYOUTS}, error=LayoutError)
+    kinds = {"layouts": _LAYOUTS, "shapes": arguments.FUNCTION}
+    arguments.check({"layouts": layouts, "shapes": shapes}, kinds, error=LayoutError)
     if layouts and kind != "layout-sensitive":
         raise LayoutError(f"layouts={dict(layouts)} of {', '.join(operators)}: what has layouts is 'layout-sensitive'")
     keys = [_key(operator) for operator in operators]
@@ -93,7 +99,9 @@ def register(*operators: str, kind: str, layouts: Mapping[int, str] | None = Non
         for domain, op_type in dict.fromkeys(keys):
             name = _name((domain, op_type))
             place = place_of(f"the rule of {name}", facts)
-            add(Rule(domain, op_type, kind, line, promised(name, facts), dict(layouts or {}), place=place))
+            own_shapes = None if shapes is None else promised_shapes(name, shapes)
+            facts_of_node = promised(name, facts)
+            add(Rule(domain, op_type, kind, line, facts_of_node, dict(layouts or {}), place=place, shapes=own_shapes))
         return facts
 
     return decorate
@@ -156,8 +164,8 @@ def _key(operator: str) -> Key:
     domain, _, op_type = operator.rpartition(":") if isinstance(operator, str) else ("", "", "")
     if not op_type.isidentifier() or any(character.isspace() for character in domain):
         raise LayoutError(f"{operator!r} names no operator: `vendor:Swish`, or `Swish` of ONNX's own domain")
-    if domain.startswith(DOMAIN):
-        raise LayoutError(f"{operator!r}: domains that begin with {DOMAIN} are those of relayout's functions")
+    if domain.startswith(FUNCTIONS):
+        raise LayoutError(f"{operator!r}: domains that begin with {FUNCTIONS} are those of relayout's functions")
     return ("" if domain == "ai.onnx" else domain, op_type)
 
 

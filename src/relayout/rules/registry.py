@@ -9,14 +9,15 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from relayout.listed_modules import load_all, modules_by_domain
-from relayout.rules.operator import Operator
+from relayout.rules.operator import Operator, Shapes
 from relayout.rules.signature import Attribute, Fact
 from relayout.rules.users_functions import is_users, place_of
-from relayout.rules.validation import promised
+from relayout.rules.validation import promised, promised_shapes
 
 KINDS = ("layout-sensitive", "layout-agnostic", "axis attributes", "regrouping", "opaque")
 
 ROOM = "relayout.rules"  # the package whose modules have the rules
+FUNCTIONS = "relayout."  # prefix of the domains of functions; what follows names the layouts
 IMAGES = "on images"  # marks an operator with layouts of its own in the list of modules
 
 Draws = bool | Callable[[ir.Node], bool]
@@ -37,6 +38,7 @@ class Rule(NamedTuple):
         draws: whether it draws numbers (`Draws`).
         repeats: whether it belongs to who reads it: each reader may have one of its own, at no cost.
         place: how errors call a rule of a user, with its file and line; empty for those of this room.
+        shapes: types and shapes of the outputs, where neither ONNX's inference nor the axes tell them.
     """
 
     domain: str
@@ -48,6 +50,7 @@ class Rule(NamedTuple):
     draws: Draws = False
     repeats: bool = False
     place: str = ""
+    shapes: Shapes | None = None
 
 
 class LayoutVariant(NamedTuple):
@@ -81,6 +84,7 @@ def rule(
     layouts: Mapping[int, str] | None = None,
     draws: Draws = False,
     repeats: bool = False,
+    shapes: Shapes | None = None,
 ) -> Callable[[Callable[[Operator], Fact]], Callable[[Operator], Fact]]:
     """Register a function as the rule of operators; its docstring's first line is the row of `relayout ops`.
 
@@ -91,6 +95,7 @@ def rule(
         layouts: input -> the standard names of its first two axes (`Rule.layouts`).
         draws: whether they draw numbers (`Draws`).
         repeats: whether each reader may have one of its own.
+        shapes: types and shapes of the outputs (`Rule.shapes`).
     """
 
     def register(facts: Callable[[Operator], Fact]) -> Callable[[Operator], Fact]:
@@ -104,8 +109,9 @@ def rule(
             users = is_users(facts)
             rule_function = promised(name, facts) if users else facts
             place = place_of(f"the rule of {name}", facts) if users else ""
+            own_shapes = promised_shapes(name, shapes) if shapes is not None and is_users(shapes) else shapes
             _rules[domain, op_type] = Rule(
-                domain, op_type, kind, line, rule_function, layouts or {}, draws, repeats, place
+                domain, op_type, kind, line, rule_function, layouts or {}, draws, repeats, place, own_shapes
             )
         return facts
 
@@ -113,15 +119,20 @@ def rule(
 
 
 def find(key: Key) -> Rule | None:
-    """Return the rule of one operator; None if there is none. Of the others no more is loaded than it needs."""
+    """Return the rule of one operator; None if there is none. Of the others no more is loaded than it needs.
+
+    An operator that is not listed may have a rule that is newer than the list: then all are loaded, once.
+    """
     if key not in _rules and key in modules_by_domain(ROOM):
         importlib.import_module(f"{ROOM}.{modules_by_domain(ROOM)[key][0]}")
+    elif key not in _rules and not key[0].startswith(FUNCTIONS):
+        _discover()
     return _rules.get(key)
 
 
 def has_rule(key: Key) -> bool:
-    """Tell whether an operator has a rule. No module is loaded for it."""
-    return key in _rules or key in modules_by_domain(ROOM)
+    """Tell whether an operator has a rule. No module is loaded for one that is listed."""
+    return key in modules_by_domain(ROOM) or find(key) is not None
 
 
 def has_layouts(key: Key) -> bool:

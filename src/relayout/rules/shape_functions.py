@@ -1,7 +1,8 @@
 """Types and shapes of what a node gives, where ONNX's shape inference, which knows the standard's operators, says none.
 
 A signature says them: an output has the extents that its axes have on the inputs. Where it does not (an axis that is
-joined or pooled), an operator of the standard that computes the same shape does.
+joined or pooled), an operator of the standard that computes the same shape does, or a function beside the rule
+(`@rule(..., shapes=...)`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +18,8 @@ from relayout.graph.walks import known_tensor
 from relayout.layout import Dim
 from relayout.rules.facts import rule_of
 from relayout.rules.internal_nhwc import is_internal
-from relayout.rules.operator import WRAPPING, Operator, Shape
+from relayout.rules.operator import WRAPPING, Operator, Output, Shape
+from relayout.rules.registry import find
 from relayout.rules.signature import Signature
 
 MOST_ELEMENTS = 64  # of a constant that shape inference may look at: axes, pads, sizes
@@ -91,7 +93,6 @@ UNINFERRED: Mapping[str, OutputRow] = {
 """Operators of the standard's domain that ONNX has no shape inference for: GroupNormalization, and those that it does
 not list."""
 UNKNOWN = ""  # an extent that nothing tells
-Output = tuple[ir.DataType | None, Shape | None]
 
 
 def outputs_of(
@@ -104,9 +105,12 @@ def outputs_of(
     """
     standard = node.domain in ("", "ai.onnx")
     version = opsets.get("" if standard else node.domain, 1)
+    rule = find(("" if standard else node.domain, node.op_type))
     operator = Operator(node, version, tuple(map(_shape, node.inputs)), tuple(map(_shape, node.outputs)))
     table = UNINFERRED if standard else CONTRIBUTED if node.domain == "com.microsoft" else {}
     row = table.get(node.op_type)
+    if rule is not None and rule.shapes is not None:
+        return [*rule.shapes(operator), *[(None, None)] * len(node.outputs)][: len(node.outputs)]
     if standard and row is None:
         return list(_by_schema(operator, node.op_type, version, node.inputs))
     if is_internal(node):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import onnx_ir as ir
 from relayout import arguments
 from relayout.errors import ExtensionError
 from relayout.layout import Dim, Extent
-from relayout.rules.operator import Letters, Operator, Shape
+from relayout.rules.operator import Letters, Operator, Shape, Shapes
 from relayout.rules.signature import (
     Changes,
     Fact,
@@ -161,6 +161,28 @@ def promised(name: str, rule: Callable[[Operator], Fact]) -> Callable[[Operator]
         return fact
 
     return facts
+
+
+def promised_shapes(name: str, shapes: Shapes) -> Shapes:
+    """Return a user's function of types and shapes: what it gives are such, and what it raises says whose it is."""
+
+    def problem(_: Sequence[Any], outputs: Any) -> str:
+        fits = isinstance(outputs, Sequence) and all(isinstance(each, tuple) and len(each) == 2 for each in outputs)
+        if fits and all(_is_type(kind) and _is_shape(shape) for kind, shape in outputs):
+            return ""
+        return (
+            f"it gives {outputs!r}; it gives a list of (ir.DataType or None, tuple of extents or None), an output each"
+        )
+
+    return UsersFunction(f"the shapes of {name}", shapes, otherwise=(), check=problem)
+
+
+def _is_type(kind: Any) -> bool:
+    return kind is None or isinstance(kind, ir.DataType)
+
+
+def _is_shape(shape: Any) -> bool:
+    return shape is None or (isinstance(shape, tuple) and all(isinstance(extent, int | str) for extent in shape))
 
 
 def refuse_unfit(place: str, fact: Fact, operator: Operator) -> None:

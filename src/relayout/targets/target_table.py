@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -287,8 +287,6 @@ _TARGET = {
     "builtins": arguments.instance(Builtins, "a Builtins"),
     "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
     "fusions": arguments.several_of(Fusion),
-    **dict.fromkeys(("joins", "rest", "unsigned", "saturates", "inline"), arguments.FLAG),
-    **dict.fromkeys(("reads_units", "has_gelu", "broadcasts", "prefers_integers", "is_litert"), arguments.FLAG),
 }
 
 
@@ -374,7 +372,8 @@ class Target:
             LayoutError: one is not.
         """
         where = f"target {shortened(repr(self.name), 2 * MOST_NAME)}: "
-        kinds = {**_TARGET, "fallback": arguments.instance(Target, "a Target")}
+        flags = {each.name: arguments.FLAG for each in fields(self) if each.type in (bool, "bool")}
+        kinds = {**flags, **_TARGET, "fallback": arguments.instance(Target, "a Target")}
         arguments.check_fields(self, where, LayoutError, **kinds)
         check_passes(self.lowering, where)
         guard_rows(self)

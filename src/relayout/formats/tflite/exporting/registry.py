@@ -133,7 +133,7 @@ def export_of(key: Key) -> Entry | None:
     """Return one registered operator; None if there is none. Of the others no more is loaded than it needs."""
     if key not in _ENTRIES and key in modules():
         import_module(f"{FAMILIES}.{modules()[key]}")
-    return _ENTRIES.get(key)
+    return _ENTRIES.get(key) or entries().get(key)  # an operator may be newer than the list of modules
 
 
 def modules() -> dict[Key, str]:
