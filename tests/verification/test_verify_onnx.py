@@ -501,7 +501,7 @@ def test_a_source_that_runs_without_optimizations_only(monkeypatch: pytest.Monke
     plain = Session.run
 
     def failing(session: Session, names: Sequence[str] | None, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        _, optimized, _ = session._held._given
+        _, optimized, _ = session._child_model._arguments
         if optimized:
             raise FailedError("an optimization went wrong")
         return plain(session, names, feeds)

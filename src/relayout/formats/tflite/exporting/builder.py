@@ -344,10 +344,10 @@ class BuiltinBuilder:
         pads = [(max(before, 0), max(after, 0)) for before, after in pads]
         if not any(map(any, pads)):
             return tensor
-        array = self.constant_array(tensor)
-        if array is not None and tensor.quantization is None:
-            return self.const(np.pad(array, pads, constant_values=np.asarray(border or 0, array.dtype)))
         dims = tuple(_grown(dim, sum(pair)) for dim, pair in zip(tensor.dims, pads, strict=True))
+        array = self.constant_array(tensor)
+        if array is not None and tensor.quantization is None and prod(known(dims)) <= max(MOST_STRETCHED, array.size):
+            return self.const(np.pad(array, pads, constant_values=np.asarray(border or 0, array.dtype)))
         amounts = self.const(np.array(pads, np.int32), what="pads")
         if border is None or (not border and tensor.quantization is None):
             return self.emit("PAD", [tensor, amounts], dims)  # of integers with a scale it gives their zero point

@@ -40,7 +40,7 @@ class Window(NamedTuple):
     @staticmethod
     def of(op: NodeExport, sizes: Sequence[int]) -> "Window":
         """Read a node's window."""
-        count = len(sizes)
+        count = op.rank(0) - 2
         axes = space_axes(op, count)
         extents, results = (dims[axes.start : axes.stop] for dims in (op.dims(0), op.out_dims(0)))
         require_whole(op, extents, results)

@@ -288,8 +288,9 @@ def _counts(op: NodeExport, window: Window, counted: bool) -> Iterator[NDArray[n
         # What `ceil_mode` adds behind the border that the node states never counts.
         end = after if same else ends[len(window.sizes) + axis]
         low, high = (-before, extent + end) if counted else (0, extent)
-        places = np.arange(result)[:, None] * stride - before + np.arange(size) * dilation
-        yield ((places >= low) & (places < high)).sum(1)
+        starts = np.arange(result) * stride - before
+        first, last = (np.clip(-((starts - place) // dilation), 0, size) for place in (low, high))
+        yield last - first
 
 
 @each_exporter({"GlobalAveragePool": "MEAN", "GlobalMaxPool": "REDUCE_MAX"}, "{} over the axes of space.")
