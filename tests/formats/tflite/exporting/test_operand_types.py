@@ -30,6 +30,14 @@ def test_operands_that_may_differ_are_taken() -> None:
     assert relayout.convert(onnx.parser.parse_model(source), format="tflite").tflite
 
 
+def test_coordinates_of_another_batch_are_refused() -> None:
+    """ONNX Runtime takes them, although ONNX has it that batches are alike; LiteRT's kernel does not."""
+    source = """<ir_version: 9, opset_import: ["" : 18]>
+        g (float[1, 2, 2] x) => (y) <int64[2, 1] i = {1, 0}> { y = GatherND<batch_dims=1>(x, i) }"""
+    with pytest.raises(relayout.UnsupportedError, match="coordinates of another batch"):
+        relayout.convert(onnx.parser.parse_model(source), format="tflite")
+
+
 def test_operands_that_do_not_broadcast_are_refused() -> None:
     """A definition that ONNX gives an operator may have them: a RotaryEmbedding of an odd number of columns."""
     draft = Draft()

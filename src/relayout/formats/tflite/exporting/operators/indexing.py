@@ -128,6 +128,9 @@ def gather_nd(op: NodeExport) -> None:
     (count,) = known(places.dims[-1:])
     if not count:
         raise Unwritable("coordinates of no axis")
+    batches = zip(operand.dims[:shared], places.dims[:shared], strict=True)
+    if any(isinstance(one, int) and isinstance(other, int) and one != other for one, other in batches):
+        raise Unwritable("coordinates of another batch than the operand's")
     if counts_from_front(op):
         places = op.cast(places, TensorType.INT32)
     else:
