@@ -11,7 +11,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def reached(starts: Iterable[T], ahead: Callable[[T], Iterable[T]]) -> dict[T, None]:
-    """Return what can be reached from some things, these among it, each once."""
+    """Return all things that can be reached from some, these included, each once."""
     seen: dict[T, None] = {}
     waiting = list(starts)
     while waiting:

@@ -336,7 +336,7 @@ def _keep_named(graph: ir.Graph, part: ir.Graph) -> None:
 
 
 def once(side: str, names: Sequence[str]) -> Sequence[str]:
-    """Return the names, of which none may be there twice."""
+    """Return the names; none may be there twice."""
     for i, name in enumerate(names):
         if name in names[:i]:
             raise NamesError(f"--{side}: {name!r} is given twice")

@@ -96,7 +96,7 @@ class _Constants(NamedTuple):
     scales: ir.TensorProtocol  # one for all, one for each place along `axis`, or one for each block along it
     zero_points: ir.TensorProtocol | None  # of the shape of `scales`; None for zeros
     axis: int  # the axis that is cut into blocks
-    size: int  # elements of a block, of which the last one of a row may be shorter; 0: there are none
+    size: int  # elements of a block; the last one of a row may be shorter; 0: there are none
 
     @staticmethod
     def of(node: ir.Node) -> "_Constants | None":
