@@ -28,7 +28,6 @@ DOCUMENTED = {
     "formats/onnx/tensors.py": "the shortest element types of places, which it writes",
     "formats/ort/__init__.py": "the format is its own",
     "formats/ort/loading.py": "the format is its own",
-    "formats/tflite/exporting/preparing.py": "convolutions that have taken in what follows them",
     "formats/onnx/first_opsets.py": "operators of opset 1 to 6, for which it has no kernels",
     "formats/tflite/exporting/tidying.py": "a product of a transposed tensor with itself",
     "formats/tflite/exporting/operators/resizing.py": "places and ties in single precision",

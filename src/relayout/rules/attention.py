@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from relayout.rules.operator import Operator
+import onnx_ir as ir
+
+from relayout.rules.operator import Operator, Output
 from relayout.rules.registry import rule
 from relayout.rules.signature import Changes, Fact, Letters, Placement, Signature, Variant, unchanged
 
 CONTRIBUTED = "com.microsoft"
 PACKED = 3  # the rank of operands whose heads are packed
 APART = 4  # the rank of operands whose heads are an axis
+UNKNOWN = ""  # an extent that nothing tells
 
 Operands = dict[int, Letters]
 
@@ -199,8 +202,43 @@ def group_query_attention(operator: Operator) -> Fact:
     return _positional(operator, inputs, {0: ("b", "s", "o"), 1: ("b", "g", "u", "d"), 2: ("b", "g", "u", "e")})
 
 
-@rule("Attention", kind="layout-sensitive", domain=CONTRIBUTED)
+def _self_attention_shapes(operator: Operator) -> list[Output]:
+    """Return rows with the values of every head; the type is that of the states, or of the scale of integers."""
+    states, kind = operator.shape(), operator.kind(0)
+    if kind in (ir.DataType.UINT8, ir.DataType.INT8):
+        kind = operator.kind(3)
+    *_, last = operator.ints("qkv_hidden_sizes") or (_length(operator, 1, 1) // 3 or UNKNOWN,)
+    return [(kind, None if states is None or len(states) != PACKED else (*states[:2], last))]
+
+
+@rule("Attention", kind="layout-sensitive", domain=CONTRIBUTED, shapes=_self_attention_shapes)
 def contributed_attention(operator: Operator) -> Fact:
     """`x[b s c], w[c k] -> y[b s o]`: heads are packed, in its weights, too; it has no other form."""
     inputs: Operands = {0: ("b", "s", "c"), 1: ("c", "k"), 2: ("k",), 3: ("b", "t"), 4: ("z", "b", "h", "p", "d")}
     return _positional(operator, inputs, {0: ("b", "s", "o"), 1: ("z", "b", "h", "u", "d")})
+
+
+@rule("QAttention", kind="layout-sensitive", domain=CONTRIBUTED, shapes=_self_attention_shapes)
+def quantized_attention(operator: Operator) -> Fact:
+    """`x[b s c], w[c k] -> y[b s o]`: heads are packed, in its weights, too; it has no other form."""
+    inputs: Operands = {0: ("b", "s", "c"), 1: ("c", "k"), 2: ("k",), 5: ("b", "t"), 8: ("z", "b", "h", "p", "d")}
+    inputs |= dict.fromkeys((4, 7), ("k",))
+    return _positional(operator, inputs, {0: ("b", "s", "o"), 1: ("z", "b", "h", "u", "d")})
+
+
+def _embedding_shapes(operator: Operator) -> list[Output]:
+    """Return a row of the table for each word, a count for each row of words, and the sums of rows."""
+    words, table, kind = operator.shape(), operator.shape(2), operator.kind(2)
+    if words is None or table is None:
+        return [(kind, None)]
+    rows = (kind, (*words, table[-1]))
+    return [rows, (ir.DataType.INT32, words[:1]), rows]
+
+
+@rule("EmbedLayerNormalization", kind="layout-sensitive", domain=CONTRIBUTED, shapes=_embedding_shapes)
+def embed_layer_normalization(operator: Operator) -> Fact:
+    """`words[b s], table[v c] -> y[b s c]`: it has no other form."""
+    inputs: Operands = dict.fromkeys((0, 1, 7, 8), ("b", "s"))
+    inputs |= {slot: (letter, "c") for slot, letter in zip((2, 3, 4), "vpg", strict=True)}
+    inputs |= dict.fromkeys((5, 6), ("c",))
+    return _positional(operator, inputs, {0: ("b", "s", "c"), 1: ("b",), 2: ("b", "s", "c")})

@@ -50,7 +50,6 @@ _AS_INPUT = """
     QLinearSoftmax QuickGelu TransposeMatMul
 """
 CONTRIBUTED: Mapping[str, OutputRow] = {
-    "Attention": OutputRow((0,), extents=(((0, 0), (0, 1), None),)),
     **dict.fromkeys(_AS_INPUT.split(), OutputRow()),
     "DequantizeLinear": OutputRow((1,), ("DequantizeLinear", 21)),
     "FusedConv": OutputRow((0,), ("Conv", 11), (0, 1)),

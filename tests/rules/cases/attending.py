@@ -14,6 +14,8 @@ def cases() -> Iterator[Case]:
     yield from attentions()
     yield from embeddings()
     yield from contributed()
+    yield from word_embeddings()
+    yield from quantized_attentions()
 
 
 def packed(array: Array) -> Array:
@@ -74,3 +76,37 @@ def contributed() -> Iterator[Case]:
     yield Case("Attention", given, ("w", "b"), heads, domain=CONTRIBUTED)
     yield Case("Attention", {**given, "m": ints(4, 5, high=2)}, ("w", "b"), heads, domain=CONTRIBUTED)
     yield Case("Attention", {**given, "m": None, "p": f(2, 4, 3, 7, 8)}, ("w", "b"), heads, 2, domain=CONTRIBUTED)
+
+
+def word_embeddings() -> Iterator[Case]:
+    """Words, segments, positions and a mask, each with a table."""
+    tables = {"w": f(20, 8), "p": f(9, 8), "g": f(2, 8), "scale": f(8), "shift": f(8)}
+    given = {"x": ints(2, 5, high=20), "s": ints(2, 5, high=2), **tables}
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    for opset in (11, 21):
+        yield Case("EmbedLayerNormalization", {**given, "m": mask}, (*tables,), {}, 2, opset=opset, domain=CONTRIBUTED)
+    options = {"epsilon": 1e-5}
+    placed = {**given, "m": None, "o": ints(2, 5, high=9)}
+    yield Case("EmbedLayerNormalization", placed, (*tables,), options, 3, domain=CONTRIBUTED)
+    without = {**given, "s": None, "g": None}
+    yield Case("EmbedLayerNormalization", without, ("w", "p", "scale", "shift"), {}, 2, domain=CONTRIBUTED)
+
+
+def quantized_attentions() -> Iterator[Case]:
+    """Weights of one scale, and of one for each column; weights of 7 bits, whose products saturate on no processor."""
+    weights = {"w": ints(8, 24, low=-60, high=60, dtype=np.int8), "b": f(24)}
+    scales = {"xs": np.array(0.02, np.float32), "ws": np.array(0.01, np.float32)}
+    zeros = {"xz": np.array(120, np.uint8), "wz": np.array(0, np.int8)}
+    given = {
+        "x": ints(2, 5, 8, high=255, dtype=np.uint8),
+        **weights,
+        **scales,
+        "m": np.array([3, 5], np.int32),
+        **zeros,
+    }
+    heads = {"num_heads": 2}
+    for opset in (11, 21):
+        yield Case("QAttention", given, ("w", "b", "ws", "wz"), heads, opset=opset, domain=CONTRIBUTED)
+    columns = {"ws": np.linspace(0.01, 0.03, 24, dtype=np.float32), "wz": np.zeros(24, np.int8), "m": None}
+    later = {**heads, "unidirectional": 1}
+    yield Case("QAttention", {**given, **columns}, ("w", "b", "ws", "wz"), later, domain=CONTRIBUTED)

@@ -15,6 +15,7 @@ DOMAIN = "com.microsoft"
 def cases() -> Iterator[Case]:
     yield from attentions()
     yield from rotations()
+    yield from gathered_blocks()
     yield from few_bits()
     yield from grouped()
     yield Case("Inverse", {"x": f(2, 3, 3)}, domain=DOMAIN)
@@ -33,6 +34,8 @@ def attentions() -> Iterator[Case]:
     own = {"x": f(2, 5, 8), "w": f(8, 24), "b": f(24)}
     yield Case("Attention", own, ("w", "b"), heads, domain=DOMAIN)
     yield Case("Attention", {**own, "m": mask}, ("w", "b"), heads, domain=DOMAIN)
+    for other_mask in (np.array([3, 5], np.int32), ints(2, 5, 5, high=2)):
+        yield Case("Attention", {**own, "m": other_mask}, ("w", "b"), heads, domain=DOMAIN)
     yield Case("Attention", own, ("w", "b"), {**heads, "unidirectional": 1}, domain=DOMAIN)
 
 
@@ -70,3 +73,14 @@ def rotations() -> Iterator[Case]:
             given = {"x": f(2, 2, 3, 8), "p": places, **tables}
             yield Case("RotaryEmbedding", given, ("c", "s"), options, domain=DOMAIN)
             yield Case("RotaryEmbedding", {**given, "x": f(2, 3, 16)}, attributes=options, domain=DOMAIN)
+
+
+def gathered_blocks() -> Iterator[Case]:
+    """Two blocks to a row, of bytes that hold one integer or two."""
+    chosen, scales = ints(3, 2, high=12, dtype=np.int64), np.linspace(0.1, 2, 24, dtype=np.float32).reshape(12, 2)
+    for bits in (4, 8):
+        options = {"bits": bits, "block_size": 16, "quantize_axis": 1, "gather_axis": 0}
+        given = {"x": ints(12, 4 * bits, high=255, dtype=np.uint8), "i": chosen, "s": scales}
+        yield Case("GatherBlockQuantized", given, ("x", "s"), options, opset=21, domain=DOMAIN)
+        zeros = ints(12, bits // 4, high=255, dtype=np.uint8)
+        yield Case("GatherBlockQuantized", {**given, "z": zeros}, ("x", "s", "z"), options, opset=21, domain=DOMAIN)

@@ -30,9 +30,10 @@ class AttentionBody(DefinitionBody):
     @property
     def real(self) -> np.dtype[Any]:
         """The type of the numbers."""
-        if self.kind not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
-            raise Unwritable(f"an attention of {'unknown' if self.kind is None else self.kind.name}")
-        return self.kind.numpy()
+        kind = ir.DataType.FLOAT if self.kind in (ir.DataType.UINT8, ir.DataType.INT8) else self.kind
+        if kind not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+            raise Unwritable(f"an attention of {'unknown' if kind is None else kind.name}")
+        return kind.numpy()
 
     def extent(self, slot: int, axis: int) -> int:
         """Return an extent of an operand that must be known."""
@@ -91,12 +92,20 @@ class AttentionBody(DefinitionBody):
         bias = f"x{addend}" if self.has(addend) else ""
         if not self.has(mask):
             return bias
-        if len(self.dims(mask)) != 2:
-            raise Unwritable("a mask of another form than one element for each key")
-        shown = self.add("Cast", self.reshape(f"x{mask}", 0, 1, 1, -1), to=int(ir.DataType.from_numpy(self.real)))
+        shown = self.add("Cast", self._shown_keys(mask), to=int(ir.DataType.from_numpy(self.real)))
         hidden = self.add("Sub", self.real_const(1.0), shown)
         hidden = self.add("Mul", hidden, self.real_const(self.number("mask_filter_value", MASKED)))
         return self.add("Add", bias, hidden) if bias else hidden
+
+    def _shown_keys(self, mask: int) -> str:
+        """Add 1 for each key that a mask shows, 0 for the others, `b 1 s t` or `b 1 1 t`."""
+        rank = len(self.dims(mask))
+        if rank == 1 and self.dims(mask) == self.dims(0)[:1]:  # how many keys of each row are shown
+            return self.add("Less", self.arange(self.sequence(0, 1)), self.reshape(f"x{mask}", -1, 1, 1, 1))
+        if rank not in (2, 3):
+            raise Unwritable("a mask of another form than one element for each key")
+        extents = (0, 1, 1, -1) if rank == 2 else (0, 1, self.extent(mask, 1), -1)
+        return self.reshape(f"x{mask}", *extents)
 
     def later(self, rows: int, columns: int, bias: str) -> str:
         """Add a large negative number to the scores of keys that come after a query."""
@@ -168,15 +177,33 @@ def _multi_head_attention(body: AttentionBody) -> None:
 
 def _attention(body: AttentionBody) -> None:
     """MatMul to queries, keys and values, then as MultiHeadAttention."""
-    sizes = body.node.attributes.get_ints("qkv_hidden_sizes", [])
-    if body.has(4) or body.has(6) or body.gives(1) or sizes or body.integer("do_rotary"):
+    sizes = body.integers("qkv_hidden_sizes")
+    if body.has(4) or body.has(6) or sizes:
         raise Unwritable("keys and values of an earlier run, or of sizes of their own")
+    _self_attention(body, "x0", "x1", (3, 5))
+
+
+def _quantized_attention(body: AttentionBody) -> None:
+    """MatMul of the real numbers to queries, keys and values, then as MultiHeadAttention."""
+    if body.has(8):
+        raise Unwritable("keys and values of an earlier run")
+    _self_attention(body, body.real_numbers("x0", 3, 6), body.weights(1, 4, 7), (5, len(body.node.inputs)))
+
+
+def _self_attention(
+    body: AttentionBody,
+    states: str,  # the hidden states, `b s c`
+    weights: str,  # the matrix that makes queries, keys and values of them, `c 3*h*d`
+    masks: tuple[int, int],  # the operands that are a mask of keys and an addend to the scores
+) -> None:
+    if body.gives(1) or body.integer("do_rotary"):
+        raise Unwritable("keys and values as a result, or angles")
     count, width = body.head_count(), body.extent(1, 1) // 3
-    joined = body.add("MatMul", "x0", "x1")
+    joined = body.add("MatMul", states, weights)
     if body.has(2):
         joined = body.add("Add", joined, "x2")
     parts = [body.heads(body.part(joined, 2, width * place, width), count, width // count) for place in range(3)]
-    bias = body.bias(3, 5)
+    bias = body.bias(*masks)
     if body.integer("unidirectional"):
         bias = body.later(body.extent(0, 1), body.extent(0, 1), bias)
     query, key, value = parts
@@ -388,6 +415,7 @@ DEFINITIONS: Mapping[str, Callable[[AttentionBody], None]] = {
     "Attention": _attention,
     "GroupQueryAttention": _group_query_attention,
     "MultiHeadAttention": _multi_head_attention,
+    "QAttention": _quantized_attention,
     "RotaryEmbedding": _rotary_embedding,
 }
 """Operator of com.microsoft -> what adds the nodes that compute it."""

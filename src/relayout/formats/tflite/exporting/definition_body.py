@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Any, TypeVar
 
 import numpy as np
@@ -10,12 +11,14 @@ import onnx
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.formats.tflite.exporting.draft import known
 from relayout.formats.tflite.exporting.node import NodeReading
 from relayout.formats.tflite.exporting.registry import Unwritable
 
 AXES_ARE_OPERANDS = {"ReduceSum": 13, "ReduceMax": 18, "ReduceL1": 18, "ReduceL2": 18, "ReduceMin": 18}
 """Reduction -> the version from which on its axes are an operand."""
 FIRST = 9  # the first version of the standard that has all operators below
+SCALE_PER_PLACE = 13  # the version from which on a DequantizeLinear has a scale for each place along an axis
 SLICE_READS_ENDS = 10  # the version of the standard from which on the ends of a Slice are operands
 TO_FLOAT = (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32)
 """Types of data that are computed in single precision."""
@@ -47,6 +50,11 @@ class DefinitionBody(NodeReading):
         result = f"t{len(self.nodes)}"
         self.nodes.append(onnx.helper.make_node(op_type, inputs, [result], domain=domain, **attributes))
         return result
+
+    def take_attributes(self, *others: str) -> None:
+        """Give the last node the attributes of the one that is defined, but for some others."""
+        own = [each for name, each in self.node.attributes.items() if name not in others]
+        self.nodes[-1].attribute.extend(map(ir.serde.serialize_attribute, own))
 
     def give(self, result: str, slot: int = 0) -> None:
         """Let a result be an output; nothing where the node has no such output."""
@@ -88,6 +96,26 @@ class DefinitionBody(NodeReading):
     def data(self) -> str:
         """Return the first operand in single precision."""
         return "x0" if self.kind == ir.DataType.FLOAT else self.add("Cast", "x0", to=onnx.TensorProto.FLOAT)
+
+    def real_numbers(self, integers: str, scale: int, zero: int) -> str:
+        """Add the real numbers of integers, by operands that hold one scale and zero point, or one for each column."""
+        real = self.add("Cast", integers, to=onnx.TensorProto.FLOAT)
+        if self.has(zero):
+            real = self.add("Sub", real, self.add("Cast", f"x{zero}", to=onnx.TensorProto.FLOAT))
+        return self.add("Mul", real, f"x{scale}")
+
+    def weights(self, slot: int, scale: int, zero: int) -> str:
+        """Add the real numbers of an operand; those of a constant stay integers in the file."""
+        operands = [each for each in (slot, scale, zero) if self.has(each)]
+        has_one_scale = all(prod(known(self.dims(each))) == 1 for each in operands[1:])
+        values = [self.value(each) for each in operands]
+        is_constant = all(value.const_value is not None and not value.is_graph_input() for value in values)
+        if not is_constant or not (has_one_scale or (self.version >= SCALE_PER_PLACE and len(self.dims(scale)) == 1)):
+            return self.real_numbers(f"x{slot}", scale, zero)
+        others = [f"x{each}" for each in operands[1:]]
+        if has_one_scale:
+            return self.add("DequantizeLinear", f"x{slot}", *(self.reshape(each) for each in others))
+        return self.add("DequantizeLinear", f"x{slot}", *others, axis=len(self.dims(slot)) - 1)
 
     def rows(self) -> str:
         """Return the first operand in single precision, as rows: a vector is one row."""

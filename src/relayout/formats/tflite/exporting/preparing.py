@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from relayout.formats.onnx.folding import fold_weights
 from relayout.formats.onnx.replacing import Writing
@@ -25,7 +24,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import drop_zero_state
 from relayout.formats.tflite.exporting.registry import REFUSAL, Key, Unwritable, is_written
 from relayout.formats.tflite.exporting.restoring import restore_builtins, restore_variables
 from relayout.formats.tflite.spelled_out import DOMAIN
-from relayout.graph.domains import CONVOLUTION, INTERNAL_NHWC, MICROSOFT
+from relayout.graph.domains import MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
 from relayout.graph.source_names import Names, added, stands_for
 from relayout.graph.subgraphs import all_graphs, all_nodes, become
@@ -65,56 +64,6 @@ class _Coordinates(Writing):
         where.domain = DOMAIN
         become(self.node, "", "Transpose", [rows], [ir.AttrInt64s("perm", [1, 0])])
         added(self.node)
-
-
-# Definitions of convolutions of ONNX Runtime that have taken in what follows them: the operators that were there.
-
-FUSED = {("com.microsoft", "FusedConv"): "", (INTERNAL_NHWC, CONVOLUTION): INTERNAL_NHWC}
-"""A convolution with an activation -> the domain of the convolution alone."""
-ACTIVATION, PARAMETERS = "activation", "activation_params"
-ADDED = 3  # the operand that is added to the result before the activation
-PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {  # activation -> what its parameters are, in order
-    "": (),
-    "Relu": (),
-    "Tanh": (),
-    "Sigmoid": (),
-    "LeakyRelu": ("alpha",),
-    "HardSigmoid": ("alpha", "beta"),
-    "Clip": ("min", "max"),
-}
-OPERANDS = ("Clip",)  # activations whose parameters are operands; those of others are attributes
-
-
-def fused_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
-    """Return the function that a fused convolution is; None of any other node, or where its activation is not known."""
-    if (domain := FUSED.get((node.domain, node.op_type))) is None:
-        return None
-    activation = node.attributes.get_string(ACTIVATION, "")
-    parameters = list(node.attributes.get_floats(PARAMETERS, []))
-    if not activation and domain == node.domain:
-        return None
-    named = PARAMETERS_OF.get(activation)
-    if named is None or len(named) != len(parameters):
-        return None
-    names = [f"i{slot}" if value is not None else "" for slot, value in enumerate(node.inputs)]
-    other_attributes = [each for name, each in node.attributes.items() if name not in (ACTIVATION, PARAMETERS)]
-    nodes = [onnx.helper.make_node(CONVOLUTION, names[:ADDED], ["conv"], domain=domain)]
-    nodes[0].attribute.extend(map(ir.serde.serialize_attribute, other_attributes))
-    if any(names[ADDED:]):
-        nodes.append(onnx.helper.make_node("Add", ["conv", names[ADDED]], ["sum"]))
-    last = nodes[-1].output[0]
-    parameter_pairs = list(zip(named, parameters, strict=True))
-    if not activation:
-        nodes[-1].output[0] = "y"
-    elif activation in OPERANDS:
-        nodes += [onnx.helper.make_node("Constant", [], [name], value_float=number) for name, number in parameter_pairs]
-        nodes.append(onnx.helper.make_node(activation, [last, *named], ["y"]))
-    else:
-        nodes.append(onnx.helper.make_node(activation, [last], ["y"]))
-        nodes[-1].attribute.extend(onnx.helper.make_attribute(name, number) for name, number in parameter_pairs)
-    opsets = [onnx.helper.make_opsetid(each, imports.get(each, 1)) for each in dict.fromkeys(("", domain))]
-    inputs = [name or f"absent{slot}" for slot, name in enumerate(names)]
-    return onnx.helper.make_function("", "", inputs, ["y"], nodes, opsets)
 
 
 DEFINED = frozenset(["CastLike"])
@@ -258,11 +207,12 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 def _definition(model: ir.Model, node: ir.Node) -> ir.Function | None:
     """Return the function by which the standard defines an operator, for a node's types and attributes."""
     from relayout.formats.tflite.exporting.attention_definitions import attention_definition_of
+    from relayout.formats.tflite.exporting.fused_definitions import fused_definition_of, internal_definition_of
     from relayout.formats.tflite.exporting.ml_definitions import definition_of
     from relayout.formats.tflite.exporting.standard_definitions import standard_definition_of
 
-    ours = (fused_definition_of, dynamic_lstm_definition_of, definition_of, attention_definition_of)
-    for definition in (*ours, standard_definition_of):
+    fused = (fused_definition_of, internal_definition_of, attention_definition_of)
+    for definition in (*fused, definition_of, standard_definition_of):
         if (defined := definition(node, model.opset_imports)) is not None:
             _complete_outputs(defined)
             return ir.serde.deserialize_function(defined)
@@ -341,54 +291,3 @@ def _decoded(node: ir.Node) -> ir.LazyTensor | None:
     if node.op_type == DEQUANTIZE:
         return folded(node, kind)
     return ir.LazyTensor(lambda: ir.tensor(weights.numpy().astype(kind.numpy())), kind, ir.Shape(weights.shape.numpy()))
-
-
-# A definition of com.microsoft's DynamicQuantizeLSTM: an LSTM with the real numbers that its weights stand for.
-#
-# Kernels also round what is multiplied to 8 bits in each run, which an LSTM of real numbers does not.
-
-
-WEIGHTS, RECURRENT, SCALES = 1, 2, 8
-"""The quantized operands, and where the scales and zero points of both begin behind those of an LSTM."""
-
-
-def dynamic_lstm_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
-    """Return the function that a DynamicQuantizeLSTM is; None of any other node, or where its weights are computed."""
-    if (node.domain, node.op_type) != (MICROSOFT, "DynamicQuantizeLSTM"):
-        return None
-    weights = [_real_numbers(node, slot, SCALES + 2 * place) for place, slot in enumerate((WEIGHTS, RECURRENT))]
-    if any(each is None for each in weights):
-        return None
-    names = [f"i{slot}" if value is not None else "" for slot, value in enumerate(node.inputs)]
-    read, nodes = names[:SCALES], []
-    for slot, each in zip((WEIGHTS, RECURRENT), weights, strict=True):
-        assert each is not None
-        read[slot] = f"real{slot}"
-        nodes.append(onnx.helper.make_node("Constant", [], [read[slot]], value=onnx.numpy_helper.from_array(each)))
-    output_names = [f"o{slot}" if value.name else "" for slot, value in enumerate(node.outputs)]
-    lstm = onnx.helper.make_node("LSTM", read, output_names)
-    lstm.attribute.extend(map(ir.serde.serialize_attribute, node.attributes.values()))
-    opsets = [onnx.helper.make_opsetid("", imports.get("", 1))]
-    inputs = [name or f"absent{slot}" for slot, name in enumerate(names)]
-    outputs = [name or f"unread{slot}" for slot, name in enumerate(output_names)]
-    nodes += [
-        lstm,
-        *(onnx.helper.make_node("Identity", ["i0"], [name]) for name in outputs if name not in output_names),
-    ]
-    return onnx.helper.make_function("", "", inputs, outputs, nodes, opsets)
-
-
-def _real_numbers(node: ir.Node, slot: int, scale_slot: int) -> NDArray[np.float32] | None:
-    """Return the weights of each direction as an LSTM has them, `d 4h i`, of integers, `d i 4h`."""
-    arrays: list[NDArray[Any]] = []
-    for each in (slot, scale_slot, scale_slot + 1):
-        value = node.inputs[each] if each < len(node.inputs) else None
-        if value is None or value.const_value is None or value.is_graph_input():
-            return None
-        arrays.append(value.const_value.numpy())
-    integers, scale, zero_point = arrays
-    if integers.ndim != 3 or scale.ndim not in (1, 2) or scale.shape != zero_point.shape:
-        return None
-    scale, zero_point = (each.reshape(len(integers), 1, -1).astype(np.float32) for each in (scale, zero_point))
-    real = (integers.astype(np.float32) - zero_point) * scale
-    return np.ascontiguousarray(real.transpose(0, 2, 1))
