@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Mapping, Sequence, Sized
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -24,13 +24,13 @@ from relayout.graph.source_names import Names
 from relayout.isolation.process import DiedError, Process
 from relayout.progress import say
 from relayout.quantization import findings
+from relayout.quantization.masks import Range, sums_with_masks, with_shallow_masks
 from relayout.quantization.request import QuantizationRequest
 from relayout.quantization.samples import WHITE, ModelInput, Samples
 
 # Google's ai-edge-quantizer in a child process, which LiteRT may end.
 
 STAGE = "calibrating"  # the stage of a conversion in which samples are run
-Range = tuple[float, float]
 REALS = (None, "float32")  # types of outputs that are real numbers
 SUMS = {"ADD": "AddOptions", "SUB": "SubOptions"}
 """Operators that shift integers of 16 bits instead of multiplying them where scales are powers of two."""
@@ -47,7 +47,9 @@ def quantized_file(
     recipe: Sequence[Mapping[str, Any]],  # what becomes of each operator
     key: str,  # of the signature that samples are fed to
     samples: Iterable[Mapping[str, Any]] | None,  # inputs by name; None where the recipe needs none
-    ranges: Mapping[str, Range],  # tensor -> the range that it has whatever the samples say
+    limits: Callable[
+        [Mapping[str, Range]], Mapping[str, Range]
+    ],  # ranges in samples -> ranges that tensors have instead
 ) -> tuple[dict[str, Range], int]:
     """Quantize a file.
 
@@ -70,8 +72,9 @@ def quantized_file(
             _ask(child, f"sample {count} runs", "sample", dict(sample))
             count += 1
         say(STAGE, count, max(total, count))
-        range_by_tensor: dict[str, Range] = _ask(child, "the file is quantized", "finish", str(result), dict(ranges))
-        return range_by_tensor, count
+        ranges: dict[str, Range] = _ask(child, "ranges are asked for", "ranges")
+        _ask(child, "the file is quantized", "finish", str(result), dict(limits(ranges)))
+        return ranges, count
     finally:
         child.close()
 
@@ -162,6 +165,7 @@ def _row(
 
 
 KEPT = "--keep-float"
+MASKING = "integers of one scale hold no scores beside a mask"
 
 
 def quantize_file(
@@ -197,8 +201,17 @@ def quantize_file(
     with tempfile.TemporaryDirectory(prefix="relayout-quantize-") as directory:
         source, result = Path(directory) / "float.tflite", Path(directory) / "quantized.tflite"
         save(file, source)
+
+        def limits(ranges: Mapping[str, Range]) -> dict[str, Range]:
+            if not request.is_calibrated:
+                return {}
+            shallow, masked = with_shallow_masks(file, reasons, ranges, request.kind)
+            if masked:
+                save(shallow, source)
+            return pixels | masked
+
         key = file.signatures[0].key
-        ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, pixels)
+        ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, limits)
         written = load(result.read_bytes())
         graphs = tuple(_without_copies(_without_guards(graph)) for graph in written.subgraphs)
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
@@ -217,6 +230,7 @@ def _reasons(
     slow = findings.slow_on_integers(file, for_litert=for_litert, with_ends=request.output_type in REALS)
     reasons = findings.computed_divisors(file) | reasons
     faster = slow | (findings.normalizations(file) if for_litert else {})
+    faster |= dict.fromkeys(sums_with_masks(file, faster.keys() | reasons.keys()), MASKING)
     faster |= findings.parted_functions(file, frozenset(operators.values()), reasons | faster, for_litert=for_litert)
     is_all = for_litert and len(reasons | faster) == sum(len(graph.operators) for graph in file.subgraphs)
     return reasons if is_all else faster | reasons

@@ -47,27 +47,34 @@ class Job:
         self.last = fed
         self.calibrator.calibrate({self.key: [fed]}, self.manager)
 
-    def finish(self, result: str, ranges: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    def ranges(self) -> dict[str, tuple[float, float]]:
+        """Return tensor -> the least and the greatest number of all samples."""
+        np = import_module("numpy")
+        values = {} if self.calibrator is None else self.calibrator.get_model_qsvs()
+        return {
+            name: (float(np.min(value["min"])), float(np.max(value["max"])))
+            for name, value in values.items()
+            if value and np.size(value.get("min"))
+        }
+
+    def finish(self, result: str, limits: dict[str, tuple[float, float]]) -> None:
         """Write the quantized file, and run it on the last sample.
 
         Args:
             result: where to.
-            ranges: tensor -> the range that it has whatever the samples say.
-
-        Returns:
-            Tensor -> the least and the greatest number of all samples.
+            limits: tensor -> the range that it has whatever the samples say.
         """
         values = {} if self.calibrator is None else self.calibrator.get_model_qsvs()
         np = import_module("numpy")
         # A value that is always 0 has steps so small that kernels refuse to rescale to them: 0 has any others, too.
         zeros = [name for name, value in values.items() if not (value["min"].any() or value["max"].any())]
-        for name, ends in (dict.fromkeys(zeros, (0.0, 1.0)) | ranges).items():
+        for name, ends in (dict.fromkeys(zeros, (0.0, 1.0)) | limits).items():
             if name in values:
                 low, high = (np.full_like(values[name]["min"], end) for end in ends)
                 values[name] = {**values[name], "min": low, "max": high}
         if self.calibrator is not None and not values:  # it has integers for none of the operators, and says no more
             shutil.copyfile(self.path, result)
-            return {}
+            return
         quantizer = import_module("ai_edge_quantizer.quantizer").Quantizer(self.path, self.recipe)
         quantized = quantizer.quantize(
             values if self.calibrator is not None else None, enable_progress_bar=False, enable_progress_report=False
@@ -76,11 +83,6 @@ class Job:
             file.write(quantized.quantized_model)
         if self.last:
             self._run(result)
-        return {
-            name: (float(np.min(value["min"])), float(np.max(value["max"])))
-            for name, value in values.items()
-            if value and np.size(value.get("min"))
-        }
 
     def _run(self, path: str) -> None:
         """Run the quantized file on the last sample: LiteRT must load it."""

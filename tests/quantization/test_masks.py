@@ -1,0 +1,86 @@
+"""Masked attentions that are quantized: scores keep their steps, and a masked place has no share."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import numpy as np
+import onnx
+import pytest
+from calibrating import decibels, float_operators, run_reals
+
+import relayout
+from rules.law import Array, with_runtime
+from small import build
+
+pytest.importorskip("ai_edge_quantizer")
+
+LEAST = float(np.finfo(np.float32).min)
+COMPUTED = "f = Cast<to = 1>(kept) g = Sub(one, f) m = Mul(g, deep)"
+MASKS = {  # how places are masked -> operators from scores `s` to masked scores `t`, and how deep
+    "chosen infinity": ("c = Cast<to = 9>(kept) m = Where(c, zero, deep) t = Add(s, m)", -np.inf),
+    "a bias or infinity": ("c = Cast<to = 9>(kept) m = Where(c, bias, deep) t = Add(s, m)", LEAST),
+    "instead of scores": ("c = Cast<to = 9>(kept) t = Where(c, s, deep)", -np.inf),
+    "computed": (f"{COMPUTED} t = Add(s, m)", -1e4),
+    "computed deeply": (f"{COMPUTED} t = Add(m, s)", -1e9),
+    "beside a bias": (f"{COMPUTED} b = Add(bias, m) t = Add(s, b)", -1e4),
+    "by its rest": ("f = Cast<to = 1>(kept) g = Sub(one, f) m = Mul(g, deep) t = Sub(s, m)", 1e4),
+    "limited": (f"{COMPUTED} u = Add(s, m) t = Max(u, deep)", LEAST),
+    "constant": ("t = Add(s, causal)", -np.inf),
+    "windows": ("t = Add(s, causal)", -100.0),
+    "fed": ("t = Add(s, kept)", -1e4),
+}
+
+ALWAYS = ("heads", "wq", "wk", "wv")
+
+
+def attention(operators: str, depth: float) -> onnx.ModelProto:
+    """An attention of eight tokens and four heads, some of whose scores are masked."""
+    rng = np.random.default_rng(0)
+    causal = np.where(np.tri(8, dtype=bool), 0, depth).astype(np.float32)
+    constants: dict[str, Array] = {
+        **{name: rng.normal(size=(16, 16)).astype(np.float32) * 0.35 for name in ("wq", "wk", "wv")},
+        "heads": np.array([1, 8, 4, 4]),
+        "zero": np.float32(0),
+        "one": np.float32(1),
+        "deep": np.float32(depth),
+        "causal": causal,
+        "bias": rng.normal(size=(1, 4, 8, 8)).astype(np.float32),
+    }
+    projections = "\n".join(
+        f"{name}0 = MatMul(x, w{name}) {name}1 = Reshape({name}0, heads) {name} = Transpose<perm = {perm}>({name}1)"
+        for name, perm in {"q": [0, 2, 1, 3], "k": [0, 2, 3, 1], "v": [0, 2, 1, 3]}.items()
+    )
+    mask_type = "float" if operators == MASKS["fed"][0] else "int32"
+    return build(
+        f"float[1,8,16] x, {mask_type}[1,1,1,8] kept",
+        f"{projections} s = MatMul(q, k) {operators} p = Softmax<axis = -1>(t) y = MatMul(p, v)",
+        {name: array for name, array in constants.items() if name in {*re.findall(r"\w+", operators), *ALWAYS}},
+    )
+
+
+def feed(model: onnx.ModelProto, depth: float, seed: int) -> dict[str, Array]:
+    is_fed = model.graph.input[1].type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+    kept = np.arange(8).reshape(1, 1, 1, 8) < 5 + seed % 3
+    mask = np.where(kept, 0, depth).astype(np.float32) if is_fed else kept.astype(np.int32)
+    return {"x": np.random.default_rng(seed).normal(size=(1, 8, 16)).astype(np.float32), "kept": mask}
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16x8"])
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+@pytest.mark.parametrize("name", MASKS)
+def test_masked_scores(name: str, target: str, kind: Literal["int8", "int16x8"]) -> None:
+    """Numbers are those of the source, and what is masked changes no row of another token."""
+    operators, depth = MASKS[name]
+    model = attention(operators, depth)
+    samples = [feed(model, depth, seed) for seed in range(8)]
+    result = relayout.convert(model, format="tflite", target=target, quantize=kind, calibrate=samples)
+    fed = feed(model, depth, 3)
+    (expected,), (got,) = with_runtime(model, fed), run_reals(result.tflite, fed)
+    assert decibels(expected, got) > 27
+    assert ("SOFTMAX" in float_operators(result)) == (target == "litert")
+    if name not in ("windows", "constant"):
+        other = {**fed, "x": fed["x"].copy()}
+        other["x"][:, 7] += 1
+        np.testing.assert_allclose(got[:, :, :7], run_reals(result.tflite, other)[0][:, :, :7], atol=1e-3)
