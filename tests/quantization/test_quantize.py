@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -98,6 +99,16 @@ def test_weights_alone(image: onnx.ModelProto, kind: str, least: float) -> None:
     types = {tensor.type for tensor in load(result.tflite).subgraphs[0].tensors}
     assert {"dynamic": TensorType.INT8, "float16": TensorType.FLOAT16}[kind] in types
     assert result.report.operators.keys() >= whole.report.operators.keys()
+
+
+@pytest.mark.parametrize(("kind", "least"), [("dynamic", 35), ("int16x8", 50)])
+@pytest.mark.parametrize("rows", [2, 64])
+def test_a_product_by_weights_that_come_first(kind: Any, least: float, rows: int) -> None:
+    """Mamba's step: LiteRT mixes weights of 8 bits with other numbers as the second matrix alone."""
+    network = build("float[1,12,9] x", "y = MatMul(w, x)", {"w": (rows, 12)})
+    samples = samples_of(network) if kind == "int16x8" else None
+    result = relayout.convert(network, format="tflite", quantize=kind, calibrate=samples)
+    assert min(signal_to_noise(network, result.tflite)) > least
 
 
 @pytest.mark.parametrize(("asked", "stored"), [("int8", TensorType.INT8), ("uint8", TensorType.UINT8)])

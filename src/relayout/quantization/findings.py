@@ -129,6 +129,16 @@ def computed_divisors(file: Model) -> dict[str, str]:
     }
 
 
+def products_by_weights_first(file: Model) -> dict[str, str]:
+    """Return the results of products whose first matrix is a constant: kernels mix weights of 8 bits as the second."""
+    return {
+        graph.tensors[operator.outputs[0]].name: "LiteRT takes weights of 8 bits as the second matrix alone"
+        for graph in file.subgraphs
+        for operator in graph.operators
+        if operator.name == "BATCH_MATMUL" and graph.tensors[operator.inputs[0]].data is not None
+    }
+
+
 WITHOUT_INTEGERS = ("ABS", "ATAN2", "COS", "ELU", "EXP", "LOG", "NEG", "POW", "SIGN", "SIN")
 """Functions of one element that the quantizer leaves in float."""
 ELEMENTWISE = (

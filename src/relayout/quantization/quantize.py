@@ -225,6 +225,8 @@ def _reasons(
 ) -> dict[str, str]:
     """Return why operators stay real: tensor that they give -> the reason."""
     reasons = dict.fromkeys(_named(file, request.keep_float, operators), KEPT)
+    if request.kind in ("dynamic", "int16x8"):
+        reasons = findings.products_by_weights_first(file) | reasons
     if not request.is_calibrated:
         return reasons
     slow = findings.slow_on_integers(file, for_litert=for_litert, with_ends=request.output_type in REALS)
