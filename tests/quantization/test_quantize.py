@@ -19,6 +19,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.partition.claims import Claims
 from relayout.quantization.samples import SampleError
+from rules.law import with_runtime
 from small import build
 
 pytest.importorskip("ai_edge_quantizer")
@@ -306,20 +307,40 @@ def test_without_the_quantizer(image: onnx.ModelProto, monkeypatch: pytest.Monke
         relayout.convert(image, format="tflite", quantize="dynamic")
 
 
-def test_boxes_and_scores_in_one_output() -> None:
-    """One scale for 640 and for 0.9: the report says which values to cut at."""
-    text = """b = MatMul(x, w) boxes = Mul(b, size) s = MatMul(x, v) scores = Sigmoid(s)
-        j = Concat<axis = 2>(boxes, scores) y = Transpose<perm = [0, 2, 1]>(j)"""
-    constants = {"w": (8, 4), "v": (8, 3), "size": np.array(640, np.float32)}
-    model = build("float[1,6,8] x", text, constants)
+BOXES_AND_SCORES = """b = MatMul(x, w) boxes = Mul(b, size) s = MatMul(x, v) scores = Sigmoid(s)
+    j = Concat<axis = 2>(boxes, scores)"""
+DETECTOR = {"w": (8, 4), "v": (8, 3), "size": np.array(640, np.float32)}
+
+
+TRANSPOSED = "y = Transpose<perm = [0, 2, 1]>(j)"
+
+
+@pytest.mark.parametrize("last", [TRANSPOSED, "y = Concat<axis = 1>(j, j)", "y = Identity(j)"])
+def test_boxes_and_scores_in_one_output(last: str) -> None:
+    """Integers of one scale hold 640 or 0.9: real outputs are joined as real numbers, also where they move on."""
+    model = build("float[1,24,8] x", f"{BOXES_AND_SCORES} {last}", DETECTOR)
     result = quantized(model)
+    assert "CONCATENATION" in float_operators(result)
+    assert "one scale leaves a joined value few steps" in str(result)
+    (feed,) = samples_of(model, 1, seed=99)
+    for one, other in zip(with_runtime(model, feed), run_reals(result.tflite, feed), strict=True):
+        scores = [array.swapaxes(1, 2)[..., 4:] if last == TRANSPOSED else array[..., 4:] for array in (one, other)]
+        assert decibels(*scores) > 25
+
+
+def test_integers_of_one_output_that_joins_boxes_and_scores() -> None:
+    """One scale for 640 and for 0.9: the report says which values to cut at."""
+    model = build("float[1,24,8] x", f"{BOXES_AND_SCORES} {TRANSPOSED}", DETECTOR)
+    result = quantized(model, output_type="int8")
     assert result.report.quantization is not None
     (joined,) = result.report.quantization.joined
     assert {name for name, _ in joined.values} == {"boxes", "scores"}
     assert "--outputs boxes,scores gives each its own" in str(result)
-    apart = quantized(model, outputs=["boxes", "scores"])
+    apart = quantized(model, outputs=["boxes", "scores"], output_type="int8")
     assert apart.report.quantization is not None
     assert not apart.report.quantization.joined
+    assert "FAILED: output 'y' has a signal to noise of" in str(relayout.verify(model, result))
+    assert "in elements 4 to 6 of axis 1, below 10 dB" in str(relayout.verify(model, result)).replace("\n", " ")
 
 
 def test_products_by_several_constant_matrices() -> None:

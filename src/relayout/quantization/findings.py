@@ -47,7 +47,7 @@ class JoinedOutput(NamedTuple):
         cut = ",".join(name for name, _ in self.values)
         return (
             f"output {self.name} joins {listed} in one tensor of one scale, which leaves {max(steps, 0):.0f} steps for"
-            f" the smaller: --outputs {cut} gives each its own"
+            f" the smaller: --outputs {cut} gives each its own, and float outputs join real numbers"
         )
 
 
@@ -287,28 +287,53 @@ def _computed(graph: Subgraph, operator: Operator) -> set[int]:
     return {each for each in operator.inputs if each >= 0 and graph.tensors[each].data is None}
 
 
+class _Join(NamedTuple):
+    """Values of very different ranges that are joined on the way to an output."""
+
+    output: int
+    values: tuple[tuple[str, float], ...]  # the joined values and the greatest number of each
+    path: tuple[Operator, ...]  # from the operator that gives the output to the one that joins
+
+
 def joined_outputs(
     file: Model,  # the float file
     ranges: Mapping[str, tuple[float, float]],  # tensor -> the least and the greatest number that samples gave
 ) -> tuple[JoinedOutput, ...]:
     """Return the outputs of a float file that join values of very different ranges."""
     graph = file.subgraphs[0]
+    return tuple(JoinedOutput(graph.tensors[join.output].name, join.values) for join in _joins(graph, ranges))
+
+
+def real_joins(file: Model, ranges: Mapping[str, tuple[float, float]]) -> dict[str, str]:
+    """Return the results of operators that join values of very different ranges, and move them on to real outputs."""
+    graph = file.subgraphs[0]
+    rows = [row for join in _joins(graph, ranges) for row in join.path]
+    return dict.fromkeys(
+        (graph.tensors[row.outputs[0]].name for row in rows), "one scale leaves a joined value few steps"
+    )
+
+
+def _joins(graph: Subgraph, ranges: Mapping[str, tuple[float, float]]) -> list[_Join]:
     producers = {each: operator for operator in graph.operators for each in operator.outputs}
-    joined = []
-    for output in graph.outputs:
-        operator = producers.get(_behind_views(output, producers))
-        if operator is None or operator.name not in JOINS:
+    joins: list[_Join] = []
+    waiting: list[tuple[int, int, tuple[Operator, ...]]] = [(output, output, ()) for output in graph.outputs]
+    while waiting:
+        output, tensor, path = waiting.pop(0)
+        operator = producers.get(tensor)
+        if operator is None or operator.name not in (*JOINS, *VIEWS):
             continue
+        path = (*path, operator)
+        waiting += [(output, each, path) for each in operator.inputs[: None if operator.name in JOINS else 1]]
         values = []
-        for each in operator.inputs:
+        for each in operator.inputs if operator.name in JOINS else ():
             value = _behind_views(each, producers)
             ends = ranges.get(graph.tensors[value].name) or ranges.get(graph.tensors[each].name)
             if ends is not None:
                 values.append((graph.tensors[value].name, max(map(abs, ends))))
         sizes = [size for _, size in values if size > 0]
         if len(sizes) > 1 and STEPS * min(sizes) < 2 * FEWEST_STEPS * max(sizes):
-            joined.append(JoinedOutput(graph.tensors[output].name, tuple(values)))
-    return tuple(joined)
+            joins.append(_Join(output, tuple(values), path))
+    return joins
 
 
 def _behind_views(tensor: int, producers: Mapping[int, Operator]) -> int:

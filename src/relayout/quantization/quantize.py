@@ -47,9 +47,8 @@ def quantized_file(
     recipe: Sequence[Mapping[str, Any]],  # what becomes of each operator
     key: str,  # of the signature that samples are fed to
     samples: Iterable[Mapping[str, Any]] | None,  # inputs by name; None where the recipe needs none
-    limits: Callable[
-        [Mapping[str, Range]], Mapping[str, Range]
-    ],  # ranges in samples -> ranges that tensors have instead
+    # ranges in samples -> ranges that tensors have instead, and more rows of the recipe
+    settled: Callable[[Mapping[str, Range]], tuple[Mapping[str, Range], Sequence[Mapping[str, Any]]]],
 ) -> tuple[dict[str, Range], int]:
     """Quantize a file.
 
@@ -73,7 +72,8 @@ def quantized_file(
             count += 1
         say(STAGE, count, max(total, count))
         ranges: dict[str, Range] = _ask(child, "ranges are asked for", "ranges")
-        _ask(child, "the file is quantized", "finish", str(result), dict(limits(ranges)))
+        limits, rows = settled(ranges)
+        _ask(child, "the file is quantized", "finish", str(result), dict(limits), list(rows))
         return ranges, count
     finally:
         child.close()
@@ -122,7 +122,12 @@ def recipe(
         rows = [_row(ALL, _weights(8, "INT"), "INTEGER", activations)]
         rows += [_row(name, _weights(8, "INT", BY_TENSOR), "INTEGER", activations) for name in ONE_SCALE]
         rows += [] if activations is None else _ends(request)
-    return [*rows, *({"regex": f"^{re.escape(name)};$", **_FLOAT} for name in float_tensors)]
+    return [*rows, *_float_rows(float_tensors)]
+
+
+def _float_rows(tensors: Iterable[str]) -> list[Row]:
+    """Return the rows of operators that stay float, by the tensors that they give."""
+    return [{"regex": f"^{re.escape(name)};$", **_FLOAT} for name in tensors]
 
 
 _FLOAT: Row = {"operation": ALL, "algorithm_key": "no_quantize", "op_config": {"compute_precision": "FLOAT"}}
@@ -198,25 +203,28 @@ def quantize_file(
         for each in inputs
         if each.normalization is not None and request.input_type == "uint8"
     }
+    joins_matter = request.kind == "int8"  # 16 bits have steps for both
     with tempfile.TemporaryDirectory(prefix="relayout-quantize-") as directory:
         source, result = Path(directory) / "float.tflite", Path(directory) / "quantized.tflite"
         save(file, source)
 
-        def limits(ranges: Mapping[str, Range]) -> dict[str, Range]:
+        def settled(ranges: Mapping[str, Range]) -> tuple[dict[str, Range], list[Row]]:
             if not request.is_calibrated:
-                return {}
+                return {}, []
             shallow, masked = with_shallow_masks(file, reasons, ranges, request.kind)
             if masked:
                 save(shallow, source)
-            return pixels | masked
+            joins = findings.real_joins(file, ranges) if joins_matter and request.output_type in REALS else {}
+            reasons.update({name: why for name, why in joins.items() if name not in reasons})
+            return pixels | masked, _float_rows(joins)
 
         key = file.signatures[0].key
-        ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, limits)
+        ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, settled)
         written = load(result.read_bytes())
         graphs = tuple(_without_copies(_without_guards(graph)) for graph in written.subgraphs)
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
         quantized = with_room_for_biases(quantized, file) if request.is_calibrated else quantized
-    joined = findings.joined_outputs(file, ranges) if request.kind == "int8" else ()
+    joined = findings.joined_outputs(file, ranges) if joins_matter and request.output_type not in REALS else ()
     return finished(quantized), findings.summary_of(request.kind, count, quantized, reasons, joined)
 
 

@@ -57,12 +57,13 @@ class Job:
             if value and np.size(value.get("min"))
         }
 
-    def finish(self, result: str, limits: dict[str, tuple[float, float]]) -> None:
+    def finish(self, result: str, limits: dict[str, tuple[float, float]], rows: list[Any]) -> None:
         """Write the quantized file, and run it on the last sample.
 
         Args:
             result: where to.
             limits: tensor -> the range that it has whatever the samples say.
+            rows: of the recipe, which the samples tell.
         """
         values = {} if self.calibrator is None else self.calibrator.get_model_qsvs()
         np = import_module("numpy")
@@ -75,7 +76,7 @@ class Job:
         if self.calibrator is not None and not values:  # it has integers for none of the operators, and says no more
             shutil.copyfile(self.path, result)
             return
-        quantizer = import_module("ai_edge_quantizer.quantizer").Quantizer(self.path, self.recipe)
+        quantizer = import_module("ai_edge_quantizer.quantizer").Quantizer(self.path, [*self.recipe, *rows])
         quantized = quantizer.quantize(
             values if self.calibrator is not None else None, enable_progress_bar=False, enable_progress_report=False
         )

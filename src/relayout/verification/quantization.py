@@ -13,12 +13,13 @@ import numpy as np
 
 from relayout.arguments import LAYOUTS, TOLERANCE, checked, whole
 from relayout.errors import LayoutError, RelayoutError
+from relayout.graph.quantized_unit import VIEWS as ONNX_VIEWS
 from relayout.progress import say
 from relayout.verification.compare import PIECE, Tolerance, top1_agreement
 from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import user_feeds
 from relayout.verification.pairs import Pair
-from relayout.verification.side import Array, Precision, Source, open_side
+from relayout.verification.side import Array, ModelValue, Precision, RunnableModel, Source, open_side
 
 if TYPE_CHECKING:
     from relayout.terminal import Grid, Line
@@ -28,6 +29,31 @@ LEAST_DECIBELS = {Precision.FLOAT16: 30.0, Precision.QUANTIZED: 10.0}
 LEAST_AGREEMENT = 0.5  # the share of equal elements below which an output of indices is an alarm
 CLEAN = 50.0  # decibels from which on noise does not count as lost later: 8 bits of a full range have as many
 WORST = 5  # how many tensors are listed
+JOINS = frozenset(("Concat", "CONCATENATION", "PACK"))
+VIEWS = {*ONNX_VIEWS, "EXPAND_DIMS", "RESHAPE", "SQUEEZE", "TRANSPOSE"}
+"""Operators behind which a joined value is still one."""
+QUIET = 32  # a slice whose numbers are smaller than the largest by this factor has a few of 255 steps
+LEAST_ELEMENTS, MOST_SLICES = 16, 1 << 16  # elements of a slice by which its size is known; slices that are looked at
+
+
+@dataclass(frozen=True)
+class QuietPart:
+    """The slices of an output whose numbers are far smaller than those beside them."""
+
+    axis: int  # which they are slices of
+    indices: tuple[int, ...]  # their places along it, ascending
+    decibels: float  # their signal to noise
+
+    def __str__(self) -> str:
+        """Return where it is: `elements 4 to 11 of axis 1`."""
+        first, last = self.indices[0], self.indices[-1]
+        if last - first + 1 > len(self.indices):
+            return f"{len(self.indices)} elements of axis {self.axis}, from {first} to {last},"
+        return (
+            f"elements {first} to {last} of axis {self.axis}"
+            if last > first
+            else f"element {first} of axis {self.axis}"
+        )
 
 
 @dataclass(frozen=True)
@@ -46,6 +72,7 @@ class Loss:
     agreement: float | None = None
     order: int = 0  # the place of its operator in the source
     problem: str = ""  # why it cannot be compared: another shape, or no counterpart
+    quiet_part: QuietPart | None = None  # of an output that joins values; None where all are about as large
 
     def is_noise(self, limit: float) -> bool:
         """Tell whether the value says nothing of the source's, or cannot be compared."""
@@ -53,13 +80,19 @@ class Loss:
             return True
         if self.decibels is None:
             return (self.agreement or 0.0) < LEAST_AGREEMENT
-        return self.decibels < limit
+        return min(self.decibels, self.decibels if self.quiet_part is None else self.quiet_part.decibels) < limit
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it: an infinite ratio is null, with `exact` true."""
         exact = self.decibels == math.inf
-        decibels = self.decibels if self.decibels is None or math.isfinite(self.decibels) else None
-        return {**asdict(self), "shape": list(self.shape), "decibels": decibels, "exact": exact}
+        part = self.quiet_part
+        columns = {
+            "shape": list(self.shape),
+            "decibels": _finite(self.decibels),
+            "exact": exact,
+            "quiet_part": part and {**asdict(part), "decibels": _finite(part.decibels)},
+        }
+        return asdict(self) | columns
 
 
 @dataclass(frozen=True)
@@ -108,6 +141,13 @@ class QuantizationLoss:
             return f"FAILED: output '{first.name}': {first.problem}"
         if first.decibels is None:
             return f"FAILED: output '{first.name}' agrees in {100 * (first.agreement or 0.0):.0f} % of its elements"
+        part = first.quiet_part
+        if part is not None and first.decibels >= self.limit:
+            return (
+                f"FAILED: output '{first.name}' has a signal to noise of {in_decibels(part.decibels)} in {part}, below"
+                f" {self.limit:g} dB: they share one scale with numbers {QUIET} times as large; float outputs, or"
+                " --outputs with what is joined, give each its own"
+            )
         most = self.worst[0] if self.worst else None
         where = f"; most is lost at '{most.name}' ({most.operator})" if most is not None else ""
         return (
@@ -140,7 +180,7 @@ class QuantizationLoss:
                 short(row.name),
                 row.operator,
                 f"{row.dtype}{list(row.shape)}",
-                row.problem or in_decibels(row.decibels),
+                row.problem or in_decibels(row.decibels) + _of_part(row.quiet_part),
                 *([f"{100 * row.agreement:.3g} %" if row.agreement is not None else ""] if named else []),
                 line(("differs", "red") if row.is_noise(self.limit) else ("agrees", "green")),
             ]
@@ -224,6 +264,7 @@ def measured(
 ) -> QuantizationLoss:
     """Return the loss of each value that the two models of a comparison have."""
     comparison.ranges = comparison.right.ranges
+    joined = _joined_outputs(comparison.left)
     losses: dict[tuple[str, bool], _Power] = {}
     for run, sample in enumerate(samples):
         rng = np.random.default_rng([seed, run])
@@ -231,7 +272,10 @@ def measured(
             for pair in piece.pairs:
                 left, right = piece.first.get(pair.left.name), piece.second.get(pair.right.name)
                 if piece.is_output or (left is not None and right is not None):
-                    losses.setdefault((pair.left.name, piece.is_output), _Power(pair)).add(left, right)
+                    key = (pair.left.name, piece.is_output)
+                    if key not in losses:
+                        losses[key] = _Power(pair, is_joined=piece.is_output and pair.left.name in joined)
+                    losses[key].add(left, right)
     rows = [power.row(is_output) for (_, is_output), power in losses.items()]
     rows.sort(key=lambda row: (row.order, row.is_output))
     precision = comparison.right.precision
@@ -245,11 +289,48 @@ def measured(
     )
 
 
+def _joined_outputs(side: RunnableModel) -> set[str]:
+    """Return the outputs of a model that join values."""
+    values = {value.name: value for value in side.interiors} | {value.name: value for value in side.outputs}
+
+    def joins(value: ModelValue | None) -> bool:
+        if value is not None and value.operator in VIEWS and value.operands:
+            return joins(values.get(value.operands[0]))
+        return value is not None and value.operator in JOINS
+
+    return {value.name for value in side.outputs if joins(value)}
+
+
+class _SlicePowers:
+    """The power, the noise and the largest number of each slice along an axis, over all samples."""
+
+    def __init__(self, axis: int) -> None:
+        self.axis = axis
+        self.signal = self.noise = self.largest = np.zeros(1)
+
+    def add(self, signal: Array, noise: Array) -> None:
+        """Add a sample, and what another model's differs from it."""
+        rest = tuple(axis for axis in range(signal.ndim) if axis != self.axis)
+        self.signal = self.signal + (signal**2).sum(rest)
+        self.noise = self.noise + (noise**2).sum(rest)
+        self.largest = np.maximum(self.largest, abs(signal).max(rest))
+
+    def quiet_part(self) -> QuietPart | None:
+        """Return the slices that are far smaller than the largest, and not 0."""
+        quiet = (self.largest * QUIET < self.largest.max()) & (self.largest > 0)
+        if not quiet.any():
+            return None
+        signal, noise = self.signal[quiet].sum(), self.noise[quiet].sum()
+        decibels = math.inf if not noise else 10 * math.log10(signal / noise)
+        return QuietPart(self.axis, tuple(np.flatnonzero(quiet).tolist()), decibels)
+
+
 class _Power:
     """The power of a value and of its noise, added up over samples."""
 
-    def __init__(self, pair: Pair) -> None:
-        self._pair, self.name = pair, pair.name
+    def __init__(self, pair: Pair, *, is_joined: bool) -> None:
+        self._pair, self.name, self._is_joined = pair, pair.name, is_joined
+        self._slices: dict[int, _SlicePowers] = {}
         self._signal = self._noise = 0.0
         self._rows = self._same = self._elements = self._equal = 0
         self._are_scores, self._is_exact, self._problem = False, False, ""
@@ -279,6 +360,11 @@ class _Power:
             mine, noise = mine[sound], mine[sound] - theirs[sound]
             self._signal += float(mine @ mine)
             self._noise += float(noise @ noise) if np.isfinite(noise).all() else math.inf
+        if self._is_joined and np.isfinite(left).all() and np.isfinite(right).all():
+            for axis, extent in enumerate(left.shape):
+                if 1 < extent <= MOST_SLICES and left.size >= LEAST_ELEMENTS * extent:
+                    powers = self._slices.setdefault(axis, _SlicePowers(axis))
+                    powers.add(left.astype(np.float64), left.astype(np.float64) - right.astype(np.float64))
         if (same := top1_agreement(left, right)) is not None:
             self._are_scores = True
             self._rows, self._same = self._rows + same[1], self._same + same[0]
@@ -310,6 +396,11 @@ class _Power:
             agreement=agreement,
             order=value.order,
             problem=self._problem,
+            quiet_part=min(
+                (part for powers in self._slices.values() if (part := powers.quiet_part()) is not None),
+                key=lambda part: part.decibels,
+                default=None,
+            ),
         )
 
 
@@ -329,6 +420,14 @@ def _with_losses(
     for row in rows:
         here = ratios.get(names[row.name])
         yield replace(row, lost=0.0 if here is None else max(0.0, before[names[row.name]] - max(here, 0.0)))
+
+
+def _finite(decibels: float | None) -> float | None:
+    return decibels if decibels is None or math.isfinite(decibels) else None
+
+
+def _of_part(part: QuietPart | None) -> str:
+    return "" if part is None else f"; {in_decibels(part.decibels)} in {part}".rstrip(",")
 
 
 def in_decibels(ratio: float | None) -> str:
