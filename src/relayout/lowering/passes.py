@@ -142,7 +142,7 @@ PASSES: Mapping[str, PassRow] = {  # name -> pass, in the order in which they ru
             ("restore-builtins", "builtins that the nodes spelled out", {SPELLED_OUT}, set()),
             ("restore-variables", "resource variables that the nodes spelled out", {SPELLED_OUT}, set()),
             ("fold-empty-inputs", "constants in place of inputs without elements", set(), set()),
-            ("decode-few-bit-floats", "weights in floats of 8 and 4 bits as real numbers", set(), set()),
+            ("decode-narrow-floats", "weights in bfloat16 and in floats of 8 and 4 bits as real numbers", set(), set()),
             ("sign-few-bits", "constants of few bits as signed integers", set(), set()),
             ("rank-reductions", "ranks of reductions over computed axes", set(), set()),
             ("inline-sequences", "sequences as the tensors that they hold", set(), set()),

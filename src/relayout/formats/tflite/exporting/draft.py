@@ -147,7 +147,9 @@ class Draft:
     def constant(self, name: str, array: NDArray[Any], quantization: Quantization | None = None) -> DraftTensor:
         """Add a small constant; equal ones without quantization are one tensor."""
         array = np.asarray(array, order="C")
-        kind, raw = NUMPY_TYPES[array.dtype.name], array.tobytes()
+        if (kind := NUMPY_TYPES.get(array.dtype.name)) is None:
+            raise Unwritable(f"elements of {array.dtype.name.upper()}")
+        raw = array.tobytes()
         key = (array.dtype.name, array.shape, raw)
         if quantization is None and key in self._constants:
             return self._constants[key]

@@ -81,7 +81,7 @@ SOURCE_PASSES: Mapping[str, SourcePass] = {
     ),
     "restore-variables": lambda source: restore_variables(source.model),
     "fold-empty-inputs": lambda source: _replace_empty_inputs(source.model.graph),
-    "decode-few-bit-floats": lambda source: decode_few_bit_floats(source.model, source.names),
+    "decode-narrow-floats": lambda source: decode_narrow_floats(source.model, source.names),
     "sign-few-bits": lambda source: sign_few_bits(source.model, source.names),
     "rank-reductions": lambda source: _rank_reductions(source.model.graph),
     "inline-sequences": lambda source: inline_sequences(source.model, source.names),
@@ -256,16 +256,16 @@ def _complete_outputs(proto: onnx.FunctionProto) -> None:
             proto.node.add(op_type="Identity", input=[proto.input[0]], output=[name])
 
 
-# Weights in floats of 8 or 4 bits, which LiteRT has no kernels for, as the real numbers that they stand for.
+# Weights in bfloat16 and in floats of 8 or 4 bits, without kernels in LiteRT, as the real numbers that they stand for.
 #
 # DequantizeLinear(w: FLOAT8E4M3FN, scale)  ->  w': FLOAT
 
 
-FEW_BITS = tuple(kind for kind in ir.DataType if kind.name.startswith(("FLOAT8", "FLOAT4")))
+NARROW_FLOATS = tuple(kind for kind in ir.DataType if kind.name.startswith(("BFLOAT16", "FLOAT8", "FLOAT4")))
 """The types of such weights."""
 
 
-def decode_few_bit_floats(model: ir.Model, names: Names) -> None:
+def decode_narrow_floats(model: ir.Model, names: Names) -> None:
     """Replace each DequantizeLinear, and each Cast, of constants of these types by a constant, in place."""
     for graph in all_graphs(model.graph):
         for node in list(graph):
@@ -286,7 +286,7 @@ def _decoded(node: ir.Node) -> ir.LazyTensor | None:
         return None
     value, kind = node.inputs[0], node.outputs[0].dtype
     weights = None if value is None or value.is_graph_input() else value.const_value
-    if weights is None or weights.dtype not in FEW_BITS or kind not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
+    if weights is None or weights.dtype not in NARROW_FLOATS or kind not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
         return None
     if node.op_type == DEQUANTIZE:
         return folded(node, kind)

@@ -1,4 +1,4 @@
-"""Weights in floats of 8 and 4 bits are real numbers in a `.tflite`."""
+"""Weights in bfloat16 and in floats of 8 and 4 bits are real numbers in a `.tflite`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 import relayout
+from relayout.errors import UnsupportedError
+from small import build
 
 RNG = np.random.default_rng(0)
 ROWS = 9
@@ -54,12 +56,24 @@ def test_dequantized_weights(kind: str, scales: str, tmp_path: Path) -> None:
     assert_product(tmp_path / "m.tflite", x, weights * rows)
 
 
-@pytest.mark.parametrize("kind", [*BYTES, *HALVES])
+@pytest.mark.parametrize("kind", ["bfloat16", *BYTES, *HALVES])
 def test_cast_weights(kind: str, tmp_path: Path) -> None:
     source = product(kind, helper.make_node("Cast", ["w"], ["d"], to=TensorProto.FLOAT))
     relayout.convert(source, format="tflite").save(tmp_path / "m.tflite")
     weights = numpy_helper.to_array(source.graph.initializer[0]).astype(np.float32)
     assert_product(tmp_path / "m.tflite", RNG.normal(size=(3, ROWS)).astype(np.float32), weights)
+
+
+def test_numbers_of_bfloat16_are_refused_with_the_option_that_helps() -> None:
+    """Kernels compute none; a Gemm whose weights are turned around is refused as other operators are."""
+    source = build(
+        "bfloat16[3,4] x",
+        "y = Gemm(x, w, b)",
+        {"w": RNG.normal(size=(4, 6)).astype(ml_dtypes.bfloat16), "b": np.zeros(6, ml_dtypes.bfloat16)},
+    )
+    with pytest.raises(UnsupportedError, match=r"Gemm \(elements of BFLOAT16\).*--float32"):
+        relayout.convert(source, format="tflite")
+    assert relayout.convert(source, format="tflite", float32=True).tflite
 
 
 def assert_product(file: Path, x: NDArray[np.float32], weights: NDArray[np.float32]) -> None:
