@@ -11,11 +11,13 @@ import onnx
 import pytest
 from export_running import agrees
 from mutated_nodes import HARMLESS, portions
+from onnx import parser
 from onnx.reference import ReferenceEvaluator
 
 import relayout
 from relayout import UnsupportedError
 from relayout.formats.tflite.container.enums import TensorType
+from text_form import floats
 
 SAMPLE = 120
 """Variants that are tried by default, each of another operator."""
@@ -230,3 +232,14 @@ def test_many_random_variants_are_right_or_refused() -> None:
     command = [sys.executable, str(SEARCH), "--first", str(SAMPLE), "--variants", "2000"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("op_type", ["ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceSum"])
+def test_an_empty_list_of_axes_means_all(op_type: str, keepdims: int) -> None:
+    """So does PyTorch's older exporter write `x.amax()`; the result was as large as its operand."""
+    shape = "1,1,1" if keepdims else ""
+    text = f"g (float[2,3,4] x) => (float[{shape}] y) {{ y = {op_type}<keepdims={keepdims}>(x) }}"
+    source = parser.parse_model(f'<ir_version: 8, opset_import: ["": 12]>\n{text}')
+    source.graph.node[0].attribute.append(onnx.AttributeProto(name="axes", type=onnx.AttributeProto.INTS))
+    agrees(source, {"x": floats(2, 3, 4)})

@@ -141,11 +141,10 @@ class NodeExport(NodeReading, BuiltinBuilder):
     ) -> list[int]:
         """Return axes that are an attribute in old versions and an operand in new ones, counted from the front."""
         rank = self.rank()
-        if self.node.attributes.get("axes") is not None:
-            axes = self.integers("axes")
-        elif self.has(slot):
+        axes = self.integers("axes")
+        if self.has(slot):
             axes = [int(each) for each in self.required_constant(slot, "the list of axes").reshape(-1)]
-        else:
+        elif not axes:  # an attribute without any says nothing
             axes = list(range(rank) if default is None else default)
         return sorted(each % rank for each in axes) if rank else []
 

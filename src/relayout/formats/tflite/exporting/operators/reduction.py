@@ -20,7 +20,7 @@ class Reduced:
     def __init__(self, op: NodeExport) -> None:
         self.keep = bool(op.integer("keepdims", 1))
         computed = op.has(1) and op.constant(1) is None and op.dims(1) != (0,)
-        has_axes = op.node.attributes.get("axes") is not None or op.has(1)
+        has_axes = bool(op.integers("axes")) or op.has(1)  # an attribute without any says nothing
         empty = op.has(1) and not computed and (op.dims(1) == (0,))
         self.is_noop = (not has_axes or empty) and bool(op.integer("noop_with_empty_axes"))
         self.listed = op.cast(op.input(1), TensorType.INT32) if computed else None
