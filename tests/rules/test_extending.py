@@ -367,7 +367,7 @@ def test_what_is_no_fact_is_one_error_that_names_the_rule(scope: None, said: Any
         (lambda operator: operator.node.attributes["no"], "asked of node 'b': KeyError: 'no'"),
         (lambda _: Signature(), "asked of node 'b': TypeError: "),
         (lambda _: int("x"), "asked of node 'b': ValueError: invalid literal"),
-        (lambda _: rules.OperatorLayouts.parse("NHWC OHWI x"), "asked of node 'b': LayoutError: "),
+        (lambda _: rules.OperatorLayouts.parse("NHWC OHWI x"), "asked of node 'b': 'NHWC OHWI x': a layout of images"),
         (lambda _: Signature((D, D), (D,)), "its signature has 2 inputs, and the node 1"),
         (lambda _: Signature((D,), (D, D)), "its signature has 2 outputs, and the node 1"),
         (lambda _: Signature((D[:3],), (D,)), "it names 3 axes (d0 d1 d2) of input 0, which has 4"),

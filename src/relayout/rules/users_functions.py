@@ -48,7 +48,7 @@ class UsersFunction:
         self.what, self.function, self.otherwise, self.check = what, function, otherwise, check
         functools.update_wrapper(self, function, assigned=("__doc__", "__name__", "__qualname__"), updated=())
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """Return the function's answer.
 
         Raises:
@@ -58,7 +58,7 @@ class UsersFunction:
         node = subject.bare if isinstance(subject, Operator) else subject
         about = "" if node is None else f", {asked_of(node)}"
         try:
-            answer = self.function(*args)
+            answer = self.function(*args, **named)
         except ExtensionError as error:
             if self.what in str(error):
                 raise
@@ -66,7 +66,7 @@ class UsersFunction:
         except (Exception, SystemExit) as error:  # whatever a user's function raises: SystemExit would end the process
             if isinstance(error, EXCUSED) and self._is_excused(args, subject):
                 return self.otherwise
-            raise ExtensionError(f"{place_of(self.what, self.function, error)}{about}: {_words(error)}") from error
+            raise ExtensionError(f"{place_of(self.what, self.function, error)}{about}: {words_of(error)}") from error
         if problem := self.check(args, answer):
             raise ExtensionError(f"{place_of(self.what, self.function)}{about}: {problem}")
         return answer
@@ -116,12 +116,10 @@ def is_vague(operator: Operator) -> bool:
     return None in (*read, *operator.outputs)
 
 
-def _words(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     """Return what an error says, with its class where it is none of relayout's."""
     try:
         said = str(error)
     except Exception:  # a class of the user's own
         said = ""
-    if type(error) is RelayoutError:
-        return said
-    return ": ".join(filter(None, (type(error).__name__, said)))
+    return said if isinstance(error, RelayoutError) else ": ".join(filter(None, (type(error).__name__, said)))

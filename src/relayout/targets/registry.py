@@ -14,8 +14,9 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from relayout.errors import LayoutError, RelayoutError, nearest
+from relayout.errors import LayoutError, nearest
 from relayout.rules.registry import registered_by
+from relayout.rules.users_functions import words_of
 from relayout.targets.target_table import Kernel, Target
 
 GROUP = "relayout.targets"  # entry points of this group name a `Target` each
@@ -118,7 +119,7 @@ def _of_module(path: Path, variable: str) -> Target:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever a user's file raises: SystemExit would end the process
-        raise LayoutError(f"{path}{_line_in(path, error)}: {_words(error)}") from error
+        raise LayoutError(f"{path}{_line_in(path, error)}: {words_of(error)}") from error
     target_by_name = {name: value for name, value in vars(module).items() if isinstance(value, Target)}
     if variable not in target_by_name:
         near = nearest(variable, target_by_name)
@@ -133,17 +134,6 @@ def _line_in(path: Path, error: BaseException) -> str:
     if isinstance(error, SyntaxError) and error.filename == file and error.lineno:
         lines.append(error.lineno)
     return f", line {lines[-1]}" if lines else ""
-
-
-def _words(error: BaseException) -> str:
-    """Return what an error says, with its class where it is none of relayout's."""
-    if isinstance(error, RelayoutError):
-        return str(error)
-    try:
-        said = str(error)
-    except Exception:  # a class of the user's own
-        said = ""
-    return ": ".join(filter(None, (type(error).__name__, said)))
 
 
 @cache
