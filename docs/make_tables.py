@@ -6,9 +6,12 @@ The tables of operators are made of test cases that run (`tests/formats/tflite/t
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,47 +39,45 @@ def pages() -> dict[Path, str]:
 
 def passes_page() -> str:
     """Return every pass in order, what it requires and ends, and the targets that it works for."""
-    from relayout.lowering.passes import PASSES
+    from relayout.lowering.passes import FOR_TARGETS, LISTED_STAGES, ON_FIXING, PASSES, REPEATED, passes_for
     from relayout.targets import targets
-    from relayout.targets.target_passes import TARGET_PASSES
 
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for name, each in targets().items():
-        for row in each.tflite().over_file:
-            cells = (f"`{row.name}`", "file", "quantized tensors as kernels take them", *_facts(row))
-            rows.setdefault(cells, []).append(name)
-    for row in PASSES.values():
-        own = TARGET_PASSES.get(row.name)
-        names = [name for name, each in targets().items() if own and own.applies(each) and row.name in each.lowering]
-        where = f"{row.stage.name.lower()}{', repeated' if row.repeats else ''}"
-        rows[f"`{row.name}`", where, row.line, *_facts(row)] = names or [
-            ".tflite",
-            *["--dim"] * row.on_fixing,
-            *["--target"] * row.for_targets,
-        ]
-    lines = [" | ".join((*cells, ", ".join(f"`{name}`" for name in names))) for cells, names in rows.items()]
-    return PASSES_PAGE + "".join(f"| {line} |\n" for line in lines)
+    uses: dict[Any, list[str]] = {row: [] for row in PASSES.values()}
+    for name, target in targets().items():
+        for row in (*target.tflite().over_file, *passes_for(target)):
+            uses.setdefault(row, []).append(name)
+    lines = []
+    for row, names in sorted(uses.items(), key=lambda use: use[0].stage):
+        others = {".tflite": True, "--dim": row.name in ON_FIXING, "--target": row.name in FOR_TARGETS}
+        always = [name for name, holds in others.items() if holds and row in PASSES.values()]
+        users = names if row.stage in LISTED_STAGES else names or always
+        stage = f"{row.stage.name.lower()}{', repeated' if row.name in REPEATED else ''}"
+        facts = ("; ".join(sorted(each)) for each in (row.requires, row.ends))
+        cells = (f"`{row.name}`", stage, does(row.loaded()), *facts, ", ".join(f"`{user}`" for user in users))
+        lines.append(f"| {' | '.join(cells)} |\n")
+    return PASSES_PAGE + "".join(lines)
 
 
-def _facts(row: Any) -> tuple[str, str]:
-    return "; ".join(sorted(row.requires)), "; ".join(sorted(row.ends))
+def does(function: Callable[..., Any]) -> str:
+    """Return what a pass does: the first sentence of its docstring, without what goes for all passes."""
+    sentence = (inspect.getdoc(function) or "").partition("\n\n")[0].partition(".\n")[0]
+    return re.sub(r",? in place(?! of)|[;,]( and)? return .*|\.$", "", " ".join(sentence.split()))
 
 
 PASSES_PAGE = """# Passes
 
 <!-- made by docs/make_tables.py -->
 
-Every rewrite of a graph, in the order in which it runs. *File* is the `.tflite` that is read, *source* the graph as it
-was read, *graph* the graph before layouts are chosen, *placed* after; *final* is the graph that is written, *draft* the
-operators of a `.tflite` file. A pass that is repeated runs with its neighbours until none of them changes anything. The
-last column names the targets for which a pass has something to do; a pass of `.tflite` runs for every such result,
-and one of `--dim` for ONNX results of ONNX sources, too, where that option gives extents numbers, or none is open and
-there is a target; one of `--target` for such results where there is one.
+Every rewrite, in the order in which it runs. *File* is the `.tflite` that is read, *source* the graph as it was read,
+*graph* the graph before layouts are chosen, *placed* after; *final* is the graph that is written, *export* one that
+becomes a `.tflite`, *draft* the operators of that file. A repeated pass runs with its neighbours until none changes
+anything. The last column names targets. A pass of `.tflite` runs for every such result. For ONNX results of ONNX
+sources one of `--dim` runs where that option gives numbers, or a target gets no open extent; one of `--target` for any
+target.
 
-A target is refused when it is made if a pass requires what an earlier one ends.
-[Write a target](how-to/own-target.md) says how a target lists its passes.
+A target that lists a pass behind one that ends what it requires [is refused](targets.md#a-pass-of-its-own).
 
-| pass | runs on | makes | requires | ends | for |
+| pass | runs on | does | requires | ends | for |
 |---|---|---|---|---|---|
 """
 

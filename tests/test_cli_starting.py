@@ -32,8 +32,9 @@ print([name for name in heavy if name in sys.modules])
 
 LATER = """
 later = 'reports.chart', 'reports.reasons', 'reports.inspection', 'solve.decomposition'
-later += 'lowering.recognise_recurrent', 'lowering.quantized_units', 'pipeline.target_passes', 'targets.target_table'
+later += 'lowering.recognise_recurrent', 'lowering.quantized_units', 'targets.target_table'
 later += 'partition.regions', 'infer.what_if', 'rules.recurrent', 'formats.tflite.container.writer'
+later += 'targets.litert.exported_graph',
 print([name for name in later if f'relayout.{name}' in sys.modules])
 formats = 'tflite.importing.importer', 'onnx.reading', 'onnx.completing'
 print([name for name in formats if f'relayout.formats.{name}' in sys.modules])

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
+from relayout.apply.blocks import BlockSizes
 from relayout.graph.domains import CONVOLUTION
 from relayout.graph.subgraphs import become
 from relayout.layout.normalization import Normalization
@@ -152,7 +153,7 @@ HOMOGENEOUS = frozenset({"LeakyRelu", "Relu"})
 """Activations that a positive scale may stand before or behind: `s relu(x) = relu(s x)`."""
 
 
-def fold_scales(model: ir.Model, fusions: Sequence[Fusion], tile: int = 0) -> dict[str, int]:
+def fold_scales(model: ir.Model, fusions: Sequence[Fusion], blocks: BlockSizes | None) -> dict[str, int]:
     """Fold scales and shifts per channel into the convolutions before them that a target fuses, in place; in blocks
     into convolutions of one element of their own, too.
 
@@ -160,7 +161,7 @@ def fold_scales(model: ir.Model, fusions: Sequence[Fusion], tile: int = 0) -> di
         Operator that was folded -> how many.
     """
     counts: Counter[str] = Counter()
-    folding = _Folding(model, tile)
+    folding = _Folding(model, blocks.tile if blocks else 0)
     for node in list(model.graph):
         for fusion in fusions:
             if node.graph is None:

@@ -40,6 +40,12 @@ def operator_key(node: ir.Node) -> tuple[str, str]:
     return domain_of_version(node.domain), node.op_type
 
 
+def avoid_saturation(model: ir.Model) -> tuple[str, ...]:
+    """Store constant kernels of int8 as uint8, in place; return a sentence for the report."""
+    count = unsigned_kernels(model)
+    return (f"kernels of int8 stored as uint8, so that products do not saturate: {count}",) if count else ()
+
+
 def unsigned_kernels(
     model: ir.Model,
     leaving: Collection[tuple[str, str]] = (),  # operators (domain, name) whose kernels stay as they are

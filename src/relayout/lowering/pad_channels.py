@@ -218,7 +218,7 @@ def _joined(shape: ir.Shape | Sequence[int | ir.SymbolicDim], groups: Groups) ->
 CHANNELS, IMAGE = 1, 4  # the axis of the channels, and the rank of an image
 
 
-def pad_channels(model: ir.Model, blocks: BlockSizes) -> int:
+def pad_channels(model: ir.Model, blocks: BlockSizes) -> dict[str, int]:
     """Bring channels up to whole blocks where zeros in constant kernels do it, in place.
 
     Returns:
@@ -226,7 +226,7 @@ def pad_channels(model: ir.Model, blocks: BlockSizes) -> int:
     """
     padding = _Padding(model, blocks)
     padding.look()
-    return padding.pad()
+    return {f"to whole blocks of {blocks.tile}": padding.pad()}
 
 
 @dataclass

@@ -1,23 +1,24 @@
-"""Every pass that rewrites a graph or a draft, in order: what it runs on, what it requires, what it ends.
+"""Every pass that rewrites a graph or a draft, in order: its function, what it requires, what it ends.
 
-1. A pass runs at one stage: on the graph as it was read, before or after layouts are chosen, or on the draft of a file.
-2. A target lists those that tune a graph for it (`Target.lowering`); those that a format needs always run.
-3. The whole list is checked when a target is created. Passes of which neither ends what the other requires may stand in
+1. A pass runs at one `Stage`. At `LISTED_STAGES` a target lists those that run, in order (`Target.lowering`); at the
+   others all run, for each result that is a `.tflite`.
+2. The whole list is checked when a target is created. Passes of which neither ends what the other requires may stand in
    any order.
-
-`relayout.targets.target_passes` runs them.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, Protocol
 
 import onnx
 import onnx_ir as ir
 
-from relayout.errors import LayoutError, nearest
+from relayout import arguments
+from relayout.errors import ExtensionError, InvalidModelError, LayoutError, nearest
+from relayout.graph.passes import Pass, Stage, check_order
+from relayout.rules import outputs_of
 from relayout.rules.registry import has_rule
+from relayout.rules.users_functions import UsersFunction, place_of
 
 # Columns of a target's tables whose entries are looked up: a name that does not exist would claim nothing.
 
@@ -76,16 +77,6 @@ def _instead(name: str) -> str:
     return nearest(name, sorted({schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain}))
 
 
-class Stage(IntEnum):
-    """The subject of a pass, in the order of a conversion."""
-
-    SOURCE = 0  # the graph of a model that was read, until nothing changes any more
-    GRAPH = 1  # the graph, before its layouts are chosen
-    PLACED = 2  # the graph, in the layouts that were chosen
-    FINAL = 3  # the graph as it is written: what the target has no functions for is in place
-    DRAFT = 4  # the draft of a `.tflite`: its operators, tensors and variables
-
-
 SPELLED_OUT = "nodes that spell a builtin out, as they were read"
 SEQUENCES = "recurrent operators with steps first"
 UNITS = "quantized units as in the source"
@@ -101,158 +92,272 @@ ANY_BUILTIN = "builtins of any runtime"
 OPERANDS = "operands that share memory"
 
 
-class PassRow(NamedTuple):
-    """One pass."""
-
-    name: str  # how a target lists it, and an error names it
-    line: str  # what it makes, as a report says it
-    stage: Stage  # what it runs on
-    requires: frozenset[str] = frozenset()  # facts that must hold before it
-    ends: frozenset[str] = frozenset()  # facts that no longer hold behind it
-    file_format: str = ""  # the format of results for which it always runs, `tflite`; "": a target lists it
-    repeats: bool = False  # it runs again, with its neighbours that repeat, until none of them changes anything
-    # it runs for an ONNX result of an ONNX source, too, where `--dim` gives extents numbers, or none is open and there
-    # is a target
-    on_fixing: bool = False
-    for_targets: bool = False  # it runs for an ONNX result of an ONNX source, too, where there is a target
+def _rows(stage: Stage, room: str, *rows: tuple[Any, ...]) -> Iterator[Pass]:
+    """Yield passes of a stage: name, function in a room, what it requires, what it ends."""
+    for name, function, *facts in rows:
+        yield Pass(name, f"{room}.{function}", "", stage, *facts)
 
 
-def _rows(
-    stage: Stage,
-    *rows: tuple[str, str, set[str], set[str]],
-    repeats: str = "",
-    on_fixing: str = "",
-    for_targets: str = "",
-    file_format: str = "",
-) -> Iterator[PassRow]:
-    """Return the passes of a stage; `repeats`, `on_fixing` and `for_targets` name those of which that holds."""
-    for name, line, requires, ends in rows:
-        facts = frozenset(requires), frozenset(ends)
-        flags = (name in names.split() for names in (repeats, on_fixing, for_targets))
-        yield PassRow(name, line, stage, *facts, file_format, *flags)
-
-
-PASSES: Mapping[str, PassRow] = {  # name -> pass, in the order in which they run for a target that lists nothing
+PASSES: Mapping[str, Pass] = {  # name -> pass, in the order in which they run for a target that lists nothing
     row.name: row
     for row in (
         *_rows(
             Stage.SOURCE,
-            ("define-quantizers", "quantizers of QONNX as operators of the standard", set(), set()),
-            ("standard-domains", "operators of com.microsoft that the standard took over", set(), set()),
-            ("restore-builtins", "builtins that the nodes spelled out", {SPELLED_OUT}, set()),
-            ("restore-variables", "resource variables that the nodes spelled out", {SPELLED_OUT}, set()),
-            ("fold-empty-inputs", "constants in place of inputs without elements", set(), set()),
-            ("decode-narrow-floats", "weights in bfloat16 and in floats of 8 and 4 bits as real numbers", set(), set()),
-            ("sign-few-bits", "constants of few bits as signed integers", set(), set()),
-            ("rank-reductions", "ranks of reductions over computed axes", set(), set()),
-            ("inline-sequences", "sequences as the tensors that they hold", set(), set()),
-            ("fold-constants", "nodes of small constants, computed", set(), {SPELLED_OUT}),
-            ("fold-weights", "weights that follow from others, computed", set(), {SPELLED_OUT}),
-            ("inline-branches", "Ifs of constant conditions as their branches", set(), set()),
-            ("open-recurrences", "many steps as loops, last steps as states, small ones as one", {SEQUENCES}, set()),
-            ("write-out-loops", "Scans as Loops, and short Loops step by step", set(), set()),
-            ("define", "operators without an export as the standard defines them", set(), {SPELLED_OUT}),
-            ("remove-unread", "nodes that nothing reads, removed", set(), set()),
-            ("list-coordinates", "NonZero as the builtin that lists coordinates row by row", set(), set()),
-            ("batch-first-rows", "recurrent operators that may take the batch first", {SEQUENCES}, {SEQUENCES}),
-            file_format="tflite",
-            repeats="rank-reductions inline-sequences fold-constants fold-weights inline-branches open-recurrences"
-            " write-out-loops define",
-            on_fixing="fold-constants inline-branches remove-unread",
-            for_targets="define-quantizers",
+            "formats",
+            ("define-quantizers", "onnx.source_passes.define_quantizers_first"),
+            ("standard-domains", "tflite.exporting.preparing.name_standard_operators"),
+            ("restore-builtins", "tflite.exporting.restoring.restore_builtins", (SPELLED_OUT,)),
+            ("restore-variables", "tflite.exporting.restoring.restore_variables", (SPELLED_OUT,)),
+            ("fold-empty-inputs", "tflite.exporting.preparing.replace_empty_inputs"),
+            ("decode-narrow-floats", "tflite.exporting.preparing.decode_narrow_floats"),
+            ("sign-few-bits", "tflite.exporting.blocks.sign_few_bits"),
+            ("rank-reductions", "tflite.exporting.preparing.rank_reductions"),
+            ("inline-sequences", "tflite.exporting.loops.inline_sequences"),
+            ("fold-constants", "onnx.folding.fold", (), (SPELLED_OUT,)),
+            ("fold-weights", "onnx.folding.fold_weights", (), (SPELLED_OUT,)),
+            ("inline-branches", "onnx.source_passes.inline_branches"),
+            ("open-recurrences", "tflite.exporting.preparing.open_recurrences", (SEQUENCES,)),
+            ("write-out-loops", "tflite.exporting.loops.write_out"),
+            ("define", "tflite.exporting.preparing.define", (), (SPELLED_OUT,)),
+            ("remove-unread", "onnx.source_passes.remove_unread"),
+            ("list-coordinates", "tflite.exporting.preparing.list_coordinates_first"),
+            ("batch-first-rows", "tflite.exporting.preparing.mark_batch_first", (SEQUENCES,), (SEQUENCES,)),
         ),
-        *_rows(
-            Stage.GRAPH,
-            ("qlinear-to-qdq", "operators on integers as quantized units", {UNITS}, set()),
-            ("recognise-gelu", "operators that were spelled out", {UNITS}, set()),
-            ("drop-expand", "Expands that their readers do themselves", set(), set()),
-            ("keep-integers", "quantized units that stay on integers", {UNITS}, set()),
-            ("fold-affine", "scales and shifts in the weights of convolutions", {CHANNELS, CONVOLUTIONS}, set()),
-            ("decompose", "operators replaced by others", {UNITS}, set()),
-            ("keep-float", "quantized units that stay on real numbers", {UNITS}, set()),
-            ("qdq-to-integer", "quantized units that run on integers", {UNITS}, {UNITS}),
-            ("pad-channels", "values with more channels", {CONVOLUTIONS}, {CHANNELS}),
-            ("fuse-epilogue", "taken in by the convolutions before them", {CONVOLUTIONS}, {CONVOLUTIONS}),
+        Pass(
+            "qlinear-to-qdq",
+            "lowering.qlinear_to_qdq.qlinear_to_qdq",
+            "operators on integers as quantized units",
+            requires=(UNITS,),
         ),
-        *_rows(
+        Pass(
+            "recognise-gelu",
+            "lowering.recognise_layer_norm.recognise_gelu",
+            "operators that were spelled out",
+            requires=(UNITS,),
+        ),
+        Pass("drop-expand", "lowering.decompose.drop_expand", "Expands that their readers do themselves"),
+        Pass(
+            "keep-integers",
+            "targets.litert.keep_integers.keep_integers",
+            "quantized units that stay on integers",
+            requires=(UNITS,),
+            column="prefers_integers",
+        ),
+        Pass(
+            "fold-affine",
+            "lowering.fold_affine.fold_scales",
+            "scales and shifts in the weights of convolutions",
+            requires=(CHANNELS, CONVOLUTIONS),
+            column="fusions",
+        ),
+        Pass(
+            "decompose",
+            "lowering.decompose.expand",
+            "operators replaced by others",
+            requires=(UNITS,),
+            column="expansions",
+        ),
+        Pass(
+            "keep-float",
+            "lowering.quantized_units.keep_reals",
+            "quantized units that stay on real numbers",
+            requires=(UNITS,),
+            column="units",
+        ),
+        Pass(
+            "qdq-to-integer",
+            "lowering.quantized_units.fuse_units",
+            "quantized units that run on integers",
+            requires=(UNITS,),
+            ends=(UNITS,),
+            column="units",
+        ),
+        Pass(
+            "pad-channels",
+            "lowering.pad_channels.pad_channels",
+            "values with more channels",
+            requires=(CONVOLUTIONS,),
+            ends=(CHANNELS,),
+            column="blocks",
+        ),
+        Pass(
+            "fuse-epilogue",
+            "lowering.fuse_epilogue.fuse_kernels",
+            "taken in by the convolutions before them",
+            requires=(CONVOLUTIONS,),
+            ends=(CONVOLUTIONS,),
+            column="fusions",
+        ),
+        Pass(
+            "split-transposes",
+            "lowering.split_transposes.split_transposes",
+            "Transposes in two steps",
             Stage.PLACED,
-            ("split-transposes", "Transposes in two steps", {TRANSPOSES}, {TRANSPOSES}),
+            requires=(TRANSPOSES,),
+            ends=(TRANSPOSES,),
+            column="least_run",
+        ),
+        Pass(
+            "int8-weights-to-uint8",
+            "lowering.int8_weights_to_uint8.avoid_saturation",
+            "kernels of int8 stored as uint8",
+            Stage.FINAL,
+            requires=(SHAPES,),
+        ),
+        Pass(
+            "merge-block-dims",
+            "targets.onnxruntime.cpu_guard.state_blocks",
+            "kernels in blocks of channels",
+            Stage.FINAL,
+            requires=(SHAPES,),
+            ends=(SHAPES,),
+            column="blocks",
         ),
         *_rows(
-            Stage.FINAL,
-            ("int8-weights-to-uint8", "kernels of int8 stored as uint8", {SHAPES}, set()),
-            ("merge-block-dims", "kernels in blocks of channels", {SHAPES}, {SHAPES}),
-        ),
-        *_rows(
-            Stage.FINAL,
-            ("products-of-einsums", "Einsums as products of matrices, for any target", set(), set()),
-            ("slow-operators", "operators that kernels run faster as others", set(), set()),
-            ("move-views-out", "Transposes and Reshapes outside of quantized units", set(), set()),
-            ("read-integers", "ArgMax and ArgMin of integers", {VIEWS_OUTSIDE}, set()),
-            ("separate-activations", "activations as quantized units of their own", {VIEWS_OUTSIDE}, set()),
-            ("symmetric-operands", "second operands of products with a zero point of 0", {VIEWS_OUTSIDE}, set()),
-            file_format="tflite",
+            Stage.EXPORT,
+            "targets.litert",
+            ("products-of-einsums", "einsum_products.write_einsums"),
+            ("slow-operators", "slow_operators.rewrite_slow_operators"),
+            ("move-views-out", "quantized_units.move_views_out"),
+            ("read-integers", "integer_scales.read_integers", (VIEWS_OUTSIDE,)),
+            ("separate-activations", "quantized_units.separate_activations", (VIEWS_OUTSIDE,)),
+            ("symmetric-operands", "integer_scales.make_second_operands_symmetric", (VIEWS_OUTSIDE,)),
         ),
         *_rows(
             Stage.DRAFT,
-            ("tidy", "operators that do nothing, removed", {SINGLE_ACTIVATIONS, ENDS}, set()),
-            ("quantizable", "forms that quantizers know", {SINGLE_ACTIVATIONS, ENDS}, set()),
-            ("target-forms", "forms that the target takes", {SINGLE_ACTIVATIONS, ENDS}, set()),
-            (
-                "fuse",
-                "activations and biases in the operators before them",
-                {SINGLE_ACTIVATIONS, ENDS},
-                {SINGLE_ACTIVATIONS},
-            ),
-            ("fuse-lone-activations", "activations behind nothing, fused for a quantizer", {ENDS}, set()),
-            ("free-scales", "a scale of its own for each tensor of moved integers", {SCALES, ENDS}, {SCALES}),
-            ("interface-scales", "scales of inputs and outputs that are only moved", {ENDS}, set()),
-            ("write-variables", "resource variables, read first and assigned last", {ENDS}, {ENDS}),
-            ("write-tables", "tables of a hash, filled once", set(), set()),
-            ("finish-target-forms", "what the target takes, looked at operator by operator", {ANY_BUILTIN}, set()),
-            ("runtime-builtins", "operators as builtins that the runtime has", {ANY_BUILTIN}, {ANY_BUILTIN}),
-            ("separate-operands", "copies of operands that are given twice", {OPERANDS}, {OPERANDS}),
-            ("separate-memory", "copies of inputs that are outputs, too", set(), set()),
-            file_format="tflite",
+            "formats.tflite.exporting",
+            ("tidy", "tidying.tidy", (SINGLE_ACTIVATIONS, ENDS)),
+            ("quantizable", "quantizable.make_quantizable", (SINGLE_ACTIVATIONS, ENDS)),
+            ("target-forms", "file_forms.write_in_forms", (SINGLE_ACTIVATIONS, ENDS)),
+            ("fuse", "fusing.fuse", (SINGLE_ACTIVATIONS, ENDS), (SINGLE_ACTIVATIONS,)),
+            ("fuse-lone-activations", "quantizable.fuse_lone_activations", (ENDS,)),
+            ("free-scales", "kernel_types.free_scales", (SCALES, ENDS), (SCALES,)),
+            ("interface-scales", "integers.give_meaning", (ENDS,)),
+            ("write-variables", "variables.write_variables", (ENDS,), (ENDS,)),
+            ("write-tables", "variables.write_tables"),
+            ("finish-target-forms", "file_forms.finish_forms", (ANY_BUILTIN,)),
+            ("runtime-builtins", "older.write_with", (ANY_BUILTIN,), (ANY_BUILTIN,)),
+            ("separate-operands", "tidying.separate_operands", (OPERANDS,), (OPERANDS,)),
+            ("separate-memory", "tidying.separate"),
         ),
     )
 }
-IN_ORDER = tuple(row.name for row in PASSES.values() if not row.file_format)
-"""Every pass that a target lists: one whose rows a target does not have does nothing."""
+_REPEATED = "rank-reductions inline-sequences fold-constants fold-weights inline-branches open-recurrences"
+REPEATED = frozenset(f"{_REPEATED} write-out-loops define".split())
+"""Passes that run again, with their neighbours that repeat, until none of them returns that it changed anything."""
+ON_FIXING = frozenset({"fold-constants", "inline-branches", "remove-unread"})
+"""Those that run for an ONNX result of an ONNX source, too, where `--dim` gives extents numbers, or none is open and
+there is a target."""
+FOR_TARGETS = frozenset({"define-quantizers"})  # those that run for such a result, too, where there is a target
+LISTED_STAGES = (Stage.GRAPH, Stage.PLACED, Stage.FINAL)
+BY_DEFAULT = tuple(row.name for row in PASSES.values() if row.column)
+"""The list of a target that states none: each pass that does nothing for a target without rows for it."""
 
 
-def passes_of(
-    names: Sequence[str],  # the target's list
-    file_format: str,  # of the result, `onnx` or `tflite`
-    stage: Stage | None = None,  # that one alone; None: all
-) -> list[PassRow]:
-    """Return the passes of a result in order: stage by stage those of a target's list, then those of the format."""
-    listed = [PASSES[name] for name in names]
-    rows = [
-        row
-        for row in (*listed, *PASSES.values())
-        if row.file_format == file_format or (not row.file_format and row in listed)
-    ]
-    return sorted(dict.fromkeys(row for row in rows if stage in (None, row.stage)), key=lambda row: row.stage)
+class Listing(Protocol):
+    """A target as passes see it: besides, they take its columns by name."""
+
+    @property
+    def lowering(self) -> Sequence[str | Pass]:
+        """The passes that it lists."""
 
 
-def check_passes(names: Sequence[str], where: str = "") -> None:
-    """Hold a target's list of passes, between those of a `.tflite` result, to what each requires.
+def passes_of(stage: Stage) -> list[Pass]:
+    """Return the passes of a stage that always run, in order."""
+    return [row for row in PASSES.values() if row.stage == stage]
+
+
+def passes_for(target: Listing) -> list[Pass]:
+    """Return the passes that a target lists and that have something to do for it, stage by stage."""
+    rows = [each if isinstance(each, Pass) else PASSES[each] for each in target.lowering]
+    return sorted((row for row in rows if not row.column or getattr(target, row.column)), key=lambda row: row.stage)
+
+
+def lower(model: ir.Model, target: Listing | None, stage: Stage) -> tuple[str, ...]:
+    """Run the passes that a target lists for a stage, in place; return what a report says of them.
 
     Raises:
-        LayoutError: a pass is not known, is listed twice, or stands behind one that ends what it requires.
+        ExtensionError: a user's pass raises something, or what it leaves is not valid.
     """
-    stage = Stage.SOURCE
-    for place, name in enumerate(names):
-        if name not in IN_ORDER:
-            raise LayoutError(f"{where}there is no lowering pass {name!r}{nearest(name, IN_ORDER)}")
-        if name in names[:place]:
+    notes: list[str] = []
+    for row in [] if target is None else [each for each in passes_for(target) if each.stage == stage]:
+        users = row.function if isinstance(row.function, UsersFunction) else None
+        was_valid = users is not None and not _fault(model)
+        said: Mapping[str, int] | Sequence[str] = row.run(target, model=model, target=target)
+        if users is not None:
+            from relayout.formats.onnx.completing import complete
+
+            if was_valid and (fault := _fault(model)):
+                raise ExtensionError(f"{place_of(users.what, users.function)}: behind it {fault}")
+            complete(model, outputs_of)  # what is new has no types and shapes
+        if isinstance(said, Mapping):
+            counts = [f"{count} {what}" for what, count in said.items() if count]
+            said = [f"{row.line or row.name}: {', '.join(counts)}"] if counts else []
+        notes += said
+    return tuple(notes)
+
+
+def _fault(model: ir.Model) -> str:
+    """Return what is not valid in a model."""
+    from relayout.formats.onnx.checking import check
+
+    try:
+        check(model)
+    except InvalidModelError as error:
+        return str(error)
+    return ""
+
+
+FACTS = sorted({fact for row in PASSES.values() for fact in (*row.requires, *row.ends)})
+_OWN = {  # what a pass of a target's own takes
+    "name": arguments.WORDS,
+    "function": arguments.FUNCTION,
+    **dict.fromkeys(("line", "column"), arguments.TEXT),
+    "stage": arguments.ArgumentKind("Stage.GRAPH, Stage.PLACED or Stage.FINAL", lambda value: value in LISTED_STAGES),
+    **dict.fromkeys(
+        ("requires", "ends"), arguments.several(f"a tuple of facts, such as {(UNITS,)}", arguments.TEXT.fits)
+    ),
+}
+
+
+def check_passes(listed: Sequence[str | Pass], columns: Sequence[str], where: str = "") -> None:
+    """Hold a target's list of passes, between those of a `.tflite` result, to what each requires.
+
+    Args:
+        listed: names of passes, and passes of the target's own.
+        columns: what such a pass may take besides `model`.
+        where: what a message begins with.
+
+    Raises:
+        LayoutError: a pass is not known, is listed twice, states or takes what is not known, or stands behind one that
+            ends what it requires.
+    """
+    standing = {name: row for name, row in PASSES.items() if row.stage in LISTED_STAGES}
+    rows: dict[str, Pass] = {}
+    for each in listed:
+        name = each.name if isinstance(each, Pass) else each
+        if isinstance(each, Pass):
+            _check_own(each, f"{where}pass {name!r}", ("model", *columns))
+        elif name not in standing:
+            raise LayoutError(f"{where}there is no lowering pass {name!r}{nearest(name, standing)}")
+        if name in rows:
             raise LayoutError(f"{where}lowering pass {name!r} is listed twice")
-        if PASSES[name].stage < stage:
-            raise LayoutError(f"{where}{name!r} runs before layouts are chosen: list it before those that run after")
-        stage = PASSES[name].stage
-    ended: dict[str, str] = {}
-    for row in passes_of(names, "tflite"):
-        for fact in sorted(row.requires & ended.keys()):
-            raise LayoutError(f"{where}{row.name!r} requires {fact}, which {ended[fact]!r} before it ends: swap them")
-        ended |= dict.fromkeys(row.ends, row.name)
+        rows[name] = each if isinstance(each, Pass) else standing[each]
+    always = (row for name, row in PASSES.items() if name not in standing)
+    check_order(sorted((*rows.values(), *always), key=lambda row: row.stage), where)
+
+
+def _check_own(own: Pass, where: str, columns: Sequence[str]) -> None:
+    arguments.check(own._asdict(), _OWN, where=f"{where}: ", error=LayoutError)
+    if own.name in PASSES:
+        raise LayoutError(f"{where} is one of relayout's: give yours another name")
+    for fact in (*own.requires, *own.ends):
+        if fact not in FACTS:
+            raise LayoutError(f"{where} states {fact!r}, which no other pass does{nearest(fact, FACTS)}")
+    try:
+        parameters = own.parameters()
+    except (TypeError, ValueError):  # None, a class
+        raise LayoutError(f"{where}: {own.function!r} does not say what it takes: write a function") from None
+    for name in filter(None, (own.column, *parameters)):
+        if name not in columns:
+            raise LayoutError(f"{where} takes {name!r}, which no target has{nearest(name, columns)}")

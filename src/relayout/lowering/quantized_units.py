@@ -208,7 +208,7 @@ def _at(match: MatchedUnit, slot: int) -> Integers:
 AXES_AS_INPUT = 13  # opset from which the axes of a Squeeze are an input
 
 
-def fuse_units(model: ir.Model, units: Sequence[Unit], unsigned: bool = False) -> dict[str, int]:
+def fuse_units(model: ir.Model, units: Sequence[Unit], unsigned: bool) -> dict[str, int]:
     """Write quantized units as the operators on integers that a target has, in place.
 
     Returns:

@@ -24,23 +24,24 @@ from relayout.rules.facts import operator_of
 LEAST_ELEMENTS = 4096  # of a value for which a second step is worth three more nodes, some microseconds
 
 
-def in_two_steps(
+def split_transposes(
     model: ir.Model,  # the model. What has dynamic extents stays as it is.
-    least: int,  # the shortest run, in elements, for which two steps are faster
-) -> tuple[int, int]:
-    """Do Transposes that move the innermost axis among others in two steps: runs first, then that axis alone. In place.
+    least_run: int,  # the shortest run, in elements, for which two steps are faster
+) -> tuple[str, ...]:
+    """Do Transposes that move the innermost axis among others in two steps: runs first, then that axis alone, in place.
 
     Returns:
-        (how many Transposes are done in two steps, the bytes that their second steps move).
+        A sentence for the report, where there are any.
     """
     if model.opset_imports.get("", 1) < SHAPE_IS_INPUT:
-        return 0, 0
+        return ()
     steps, known = _Steps(Constants(model)), Facts()
     moving = ((node, known.of(operator_of(model, node))) for node in list(all_nodes(model.graph)))
-    divided = [node for node, fact in moving if isinstance(fact, Permuted) and steps.divide(node, fact.perm, least)]
+    divided = [node for node, fact in moving if isinstance(fact, Permuted) and steps.divide(node, fact.perm, least_run)]
     values = [node.outputs[0] for node in divided]
-    sizes = (prod(each.shape.numpy()) * each.dtype.itemsize for each in values if each.shape and each.dtype)
-    return len(divided), int(sum(sizes))
+    size = int(sum(prod(each.shape.numpy()) * each.dtype.itemsize for each in values if each.shape and each.dtype))
+    many = f"{len(divided)} ({size:,} bytes more, in runs)"
+    return (f"Transposes that move the innermost axis among others, in two steps: {many}",) if divided else ()
 
 
 @dataclass

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from relayout.graph.facts import add_facts, add_notes, facts_of
+from relayout.graph.passes import Stage
 from relayout.graph.subgraphs import all_graphs, graph_values
 from relayout.layout.stored_as import ELEMENT_BITS
 from relayout.lowering.constants import Constants
 from relayout.lowering.interface_types import normalize_inputs, set_interface_types, source_types
-from relayout.lowering.passes import PASSES, Stage, passes_of
+from relayout.lowering.passes import FOR_TARGETS, ON_FIXING, REPEATED, lower, passes_of
 from relayout.pipeline.request import OutputOptions, Request
 from relayout.rules.facts import operator_of
 from relayout.targets import refuse_others
-from relayout.targets.target_passes import lower
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.spelled_out import Builtin
@@ -69,22 +69,19 @@ def _prepare(model: ir.Model, request: Request, output: OutputOptions) -> None:
     is_fixed, has_target = is_onnx and _is_fixed(model, request), is_onnx and request.target is not None
     rows = [
         row
-        for row in passes_of((), "tflite", Stage.SOURCE)
-        if is_tflite or (row.on_fixing and is_fixed) or (row.for_targets and has_target)
+        for row in passes_of(Stage.SOURCE)
+        if is_tflite or (row.name in ON_FIXING and is_fixed) or (row.name in FOR_TARGETS and has_target)
     ]
     if not rows:
         return
     from relayout.formats.onnx.completing import complete
-    from relayout.formats.onnx.source_passes import ANY_RESULT, UnpreparedModel, prepare
+    from relayout.formats.onnx.source_passes import UnpreparedModel, prepare
     from relayout.rules import outputs_of
 
-    passes = ANY_RESULT
     source = UnpreparedModel(model, lambda changed: complete(changed, outputs_of))
     if is_tflite:
-        from relayout.formats.tflite.exporting.preparing import SOURCE_PASSES
         from relayout.formats.tflite.exporting.registry import is_custom
 
-        passes = SOURCE_PASSES
         source.from_tflite = facts_of(model).is_tflite
         source.is_restored = partial(_is_restored, request.target, runtime)
         is_decomposed = partial(_is_decomposed, Constants(model), request.target)
@@ -93,11 +90,8 @@ def _prepare(model: ir.Model, request: Request, output: OutputOptions) -> None:
         source.steps_are_faster = request.target is None or request.target.is_litert
         source.joins_recurrences = _keeps_reals(output)
         source.element_bytes = output.weight_bytes
-    repeated = [row.name for row in rows if row.repeats]
-    first = rows.index(PASSES[repeated[0]]) if repeated else len(rows)
-    once = [row.name for row in rows if not row.repeats]
     node_count = len(model.graph)
-    if prepare(source, passes, once[:first], repeated, once[first:]) and not is_tflite:
+    if prepare(source, rows, REPEATED) and not is_tflite:
         add_facts(model, is_unlike_source=True)
         add_notes(model, f"operators computed beforehand, since extents are known: {node_count - len(model.graph)}")
 

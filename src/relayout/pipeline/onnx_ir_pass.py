@@ -8,13 +8,13 @@ from onnx_ir.passes import InPlacePass, PassResult
 from relayout.apply.apply import apply
 from relayout.arguments import BYTES, FLAG, checked
 from relayout.graph.facts import facts_of
+from relayout.graph.passes import Stage
 from relayout.graph.source_names import forget
-from relayout.lowering.passes import Stage
+from relayout.lowering.passes import lower
 from relayout.pipeline.planning import planned
 from relayout.pipeline.request import OPTIONS, LayoutRequest, Request, SolverOptions
 from relayout.rules import is_known, outputs_of
 from relayout.targets import DesiredLayouts, Target
-from relayout.targets.target_passes import lower
 
 # Optimize an onnx-ir model in place, for passes of others.
 

@@ -18,11 +18,12 @@ from relayout.errors import InvalidModelError, LayoutError, ReadError, RelayoutE
 from relayout.formats.in_memory import ModelSource
 from relayout.formats.recognition import SOURCE_FORMAT
 from relayout.graph.facts import add_facts, facts_of
+from relayout.graph.passes import Stage
 from relayout.graph.source_names import forget
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.stored_as import INTERFACE, OPENED_BATCH, OpenedBatch
 from relayout.lowering.interface_types import integer_ends
-from relayout.lowering.passes import Stage
+from relayout.lowering.passes import lower
 from relayout.pipeline.lowering_list import before_layouts
 from relayout.pipeline.names import contradicted_names, images
 from relayout.pipeline.planning import Planned, planned
@@ -40,7 +41,6 @@ from relayout.progress import say
 from relayout.reports.layouts import Naming
 from relayout.reports.report import Interface, Report, constants, grown, left_out, operators, scattered, unsaid
 from relayout.targets import DesiredLayouts
-from relayout.targets.target_passes import lower
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixing import FixedSource

@@ -10,12 +10,12 @@ import onnx_ir as ir
 from relayout.errors import LayoutError, nearest
 from relayout.formats.recognition import was_tflite
 from relayout.graph.facts import add_notes
+from relayout.graph.passes import Stage
 from relayout.graph.quantized_unit import QUANTIZE
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
-from relayout.lowering.passes import Stage, passes_of
-from relayout.targets.target_passes import final_graph
+from relayout.lowering.passes import passes_of
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.container.model import Model
@@ -74,20 +74,21 @@ def tflite_model(
     from relayout.formats.tflite.exporting.exporter import export
     from relayout.formats.tflite.exporting.preparing import name_standard_operators
     from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
+    from relayout.targets.litert.exported_graph import exported_graph
 
     name_standard_operators(model)
     complete(model)
     add_notes(model, *_of_words(model))
-    final = final_graph(model, target)
+    graph = exported_graph(model, target)
     key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
     builtins = None if target is None else target.builtins
     try:
         file = export(
             model,
-            units=final.units,
-            unsigned=final.unsigned,
-            for_litert=final.is_litert,
-            passes=[row.name for row in passes_of((), "tflite", Stage.DRAFT)],
+            units=graph.units,
+            unsigned=graph.unsigned,
+            for_litert=graph.is_litert,
+            passes=passes_of(Stage.DRAFT),
             signature=key,
             describe=lambda tensors: _metadata(model, tensors),
             tensor_names=_source_names(model),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from relayout import terminal
+from relayout.lowering.passes import passes_for
 from relayout.rules.registry import find
 from relayout.targets import Target, target, targets
 from relayout.targets.registry import aliases
@@ -52,6 +53,7 @@ def table(name: str) -> dict[str, Any]:
         "rows": rows,
         "rest": target_table.rest,
         "units": units,
+        "passes": [row.name for row in passes_for(target_table)],
     }
 
 
@@ -96,6 +98,8 @@ def show(listing: Mapping[str, Any]) -> None:
     if listing["units"]:
         rows = [list(words(unit).values()) for unit in listing["units"]]
         parts += [line(""), line(f"{UNITS}:"), tabled(*UNIT_COLUMNS, rows=rows)]
+    if listing["passes"]:
+        parts += [line(""), line(f"passes: {', '.join(listing['passes'])}")]
     terminal.show(*parts)
 
 

@@ -10,6 +10,7 @@ from relayout.targets.onnxruntime.cpu_guard import note, pass_on, refuse_elsewhe
 
 if TYPE_CHECKING:
     from relayout.apply.blocks import BlockSizes
+    from relayout.graph.passes import Pass, Stage
     from relayout.lowering.conditions import Condition
     from relayout.lowering.decomposition_rows import Expansion
     from relayout.lowering.fuse_epilogue import Fusion
@@ -28,6 +29,8 @@ __all__ = [
     "Fusion",
     "Kernel",
     "LayoutFor",
+    "Pass",
+    "Stage",
     "Target",
     "Unit",
     "note",
@@ -48,6 +51,7 @@ __getattr__ = loaded_later(
         "Expansion": "relayout.lowering.decomposition_rows",
         "Fusion": "relayout.lowering.fuse_epilogue",
         "Unit": "relayout.lowering.unit_rows",
+        **dict.fromkeys(("Pass", "Stage"), "relayout.graph.passes"),
         "read_desired_layouts": "relayout.targets.layout_requests",
         **dict.fromkeys(("target", "targets"), "relayout.targets.registry"),
         **dict.fromkeys(("FLOAT", "INT8", "Kernel", "Target"), "relayout.targets.target_table"),

@@ -13,12 +13,13 @@ from relayout import arguments
 from relayout.apply.blocks import BlockSizes
 from relayout.errors import LayoutError, shortened
 from relayout.formats.tflite.container.runtimes import Builtins
+from relayout.graph.passes import Pass
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import DEPTHWISE, NOT_DEPTHWISE, Condition
 from relayout.lowering.decomposition_rows import Expansion, why_not_written
 from relayout.lowering.fuse_epilogue import Fusion
-from relayout.lowering.passes import IN_ORDER, check_operators, check_passes, check_types
+from relayout.lowering.passes import BY_DEFAULT, check_operators, check_passes, check_types
 from relayout.lowering.unit_rows import BYTES, Unit
 from relayout.rules import (
     Operator,
@@ -63,6 +64,11 @@ def guard_rows(target: "Target") -> None:
 
     def conditions(limits: tuple[Condition, ...]) -> tuple[Condition, ...]:
         return tuple(map(condition, limits)) if any(is_users(limit.holds) for limit in limits) else limits
+
+    def own(each: str | Pass) -> str | Pass:
+        if isinstance(each, str):
+            return each
+        return each._replace(function=_guarded(f"{where}pass {each.name!r}", each.function, check=_no_report))
 
     columns: dict[str, Any] = {
         "kernels": [
@@ -112,6 +118,7 @@ def guard_rows(target: "Target") -> None:
         if (function := getattr(target, name)) is not None:
             options = {"check": _no_price} if name == "price" else {}
             changed[name] = _guarded(f"{where}`{name}`", function, **options)
+    changed["lowering"] = tuple(map(own, target.lowering))
     vars(target).update(changed)
 
 
@@ -121,8 +128,15 @@ def _replaced(row: Any, columns: dict[str, Any]) -> Any:
     return replace(row, **different) if different else row
 
 
-def _guarded(what: str, function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+def _guarded(what: str, function: Any, **options: Any) -> Any:
     return UsersFunction(what, function, **options) if is_users(function) else function
+
+
+def _no_report(_: Sequence[Any], answer: Any) -> str:
+    count = arguments.whole(0)
+    counts = isinstance(answer, Mapping) and all(isinstance(name, str) and count.fits(answer[name]) for name in answer)
+    is_report = counts or arguments.NAMES.fits(answer)
+    return "" if is_report else f"it returns {type(answer).__name__}, not counts such as {{'Neg': 2}}, or sentences"
 
 
 def _no_truth(_: Sequence[Any], answer: Any) -> str:
@@ -285,7 +299,9 @@ _TARGET = {
     "blocks": arguments.instance(BlockSizes, "a Blocks"),
     "expansions": arguments.several_of(Expansion),
     "builtins": arguments.instance(Builtins, "a Builtins"),
-    "lowering": arguments.several("a tuple of lowering passes, such as ('decompose',)", arguments.TEXT.fits),
+    "lowering": arguments.several(
+        "a tuple of lowering passes, names such as 'decompose' or a Pass", lambda value: isinstance(value, str | Pass)
+    ),
     "fusions": arguments.several_of(Fusion),
 }
 
@@ -306,7 +322,6 @@ class Target:
         rest: it also runs every operator that no row is about, as the standard has it.
         units: what it has for quantized units; of several rows the first that fits.
         unsigned: what lies between units is stored as uint8, which means the same.
-        saturates: its products of uint8 by int8 do: constant kernels of int8 are stored as uint8, too.
         inline: it has no kernels for functions, and cancels the Transposes of their bodies: these are written in place.
         least_run: its Transpose copies runs of this many elements, or moves one axis, faster than single elements: one
             that moves the innermost axis among others is done in two steps (0: it is not).
@@ -315,11 +330,8 @@ class Target:
         fusions: what it runs as a part of a kernel, before layouts are chosen.
         prefers_integers: a quantized unit stays on integers of LiteRT's kernels, whatever scale its quantizer chose,
             also where it is then some steps off.
-        lowering: its lowering passes in order (`relayout.lowering.passes`); one without rows here does nothing.
-        has_gelu: it has a kernel for GELU: one that is spelled out becomes the operator.
-        broadcasts: its kernels broadcast as ONNX does: an Expand before one that does is left out.
+        lowering: its lowering passes, those of each stage in order: names (`relayout.lowering.passes`), or its own.
         transposed_products: its product of matrices takes as long by a transposed one, such as the keys of attention.
-        reads_units: it reads operators on integers (QLinearConv) as quantized units.
         tflite: returns what is done to a `.tflite` beside its literal import.
         single_consumers: finds the integers that only one DequantizeLinear may read (see `apply`).
         file_forms: returns the forms in which it takes the operators of a `.tflite`; None: those that LiteRT's CPU
@@ -340,19 +352,15 @@ class Target:
     rest: bool = False
     units: tuple[Unit, ...] = ()
     unsigned: bool = False
-    saturates: bool = False
     inline: bool = False
     least_run: int = 0
     blocks: BlockSizes | None = None
     expansions: tuple[Expansion, ...] = ()
     fusions: tuple[Fusion, ...] = ()
     transposed_products: bool = False
-    reads_units: bool = False
-    has_gelu: bool = False
-    broadcasts: bool = False
     prefers_integers: bool = False
     is_litert: bool = False
-    lowering: tuple[str, ...] = IN_ORDER
+    lowering: tuple[str | Pass, ...] = BY_DEFAULT
     tflite: "Callable[[], ImportPasses]" = portable
     single_consumers: "SingleConsumers | None" = None
     file_forms: "Callable[[], FileForms] | None" = None
@@ -375,7 +383,7 @@ class Target:
         flags = {each.name: arguments.FLAG for each in fields(self) if each.type in (bool, "bool")}
         kinds = {**flags, **_TARGET, "fallback": arguments.instance(Target, "a Target")}
         arguments.check_fields(self, where, LayoutError, **kinds)
-        check_passes(self.lowering, where)
+        check_passes(self.lowering, ("target", *vars(self)), where)
         guard_rows(self)
 
     def rows(self, operator: Operator) -> Iterator[Kernel]:

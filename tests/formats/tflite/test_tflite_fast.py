@@ -16,8 +16,8 @@ from tflite_writing import Net, Scale, options
 import relayout
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model
-from relayout.formats.tflite.importing.import_passes import FilePass
 from relayout.formats.tflite.importing.window import slid
+from relayout.graph.passes import Pass, Stage
 from relayout.targets.onnxruntime import hybrid_products as unrolled
 from relayout.targets.onnxruntime import import_list, uint8_activations
 from relayout.targets.onnxruntime import merge_conv_groups as widened
@@ -457,7 +457,7 @@ def test_more_channels_give_the_same_integers(channels: int, monkeypatch: pytest
     agree(content)
     (interior,) = verify(content, model).interiors  # the one between the two convolutions that excite
     assert interior.ok
-    monkeypatch.setattr(uint8_activations, "PADDING_PASS", FilePass("nothing", lambda model: model))
+    monkeypatch.setattr(uint8_activations, "PADDING_PASS", Pass("nothing", lambda model: model, stage=Stage.FILE))
     np.testing.assert_array_equal(run(model, x), run(read(content, target=FAST), x))
 
 

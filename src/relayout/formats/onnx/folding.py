@@ -53,7 +53,7 @@ they are computed where they are known."""
 
 def fold(
     model: ir.Model,
-    size_at_first: int,  # the bytes that its constants had before any was computed
+    weight_bytes: int,  # the bytes that its constants had before any was computed
 ) -> bool:
     """Compute nodes whose operands are constants, in place; return whether there were any.
 
@@ -63,7 +63,7 @@ def fold(
     """
     is_changed, grown = False, int(model.meta.get(GROWN, 0))
     for graph in list(all_graphs(model.graph)):
-        chosen, grown = _chosen(graph, grown, size_at_first // PART)
+        chosen, grown = _chosen(graph, grown, weight_bytes // PART)
         constants: Constants = {}
         for node in list(graph):
             results = _computed(model, node, LARGEST if node in chosen else FREE)
@@ -336,7 +336,7 @@ def bytes_of_weights(model: ir.Model) -> int:
 
 def fold_weights(
     model: ir.Model,
-    size_at_first: int,  # the bytes that its constants had before any was computed
+    weight_bytes: int,  # the bytes that its constants had before any was computed
 ) -> bool:
     """Compute nodes that make constants of constants, none of them larger than its operands, in place.
 
@@ -353,7 +353,7 @@ def fold_weights(
             size = _size_of_results(node, views)
             if size is None:
                 continue
-            room = _room(model, size_at_first) if room is None else room
+            room = _room(model, weight_bytes) if room is None else room
             if size > room:
                 continue
             results = _computed_weights(model, node)
@@ -366,11 +366,11 @@ def fold_weights(
     return changed
 
 
-def _room(model: ir.Model, size_at_first: int) -> int:
+def _room(model: ir.Model, weight_bytes: int) -> int:
     """Return how many bytes of weights may still be computed."""
     values = [value for graph in all_graphs(model.graph) for value in graph.initializers.values()]
     in_memory = sum(bytes_of(value) or 0 for value in values if _is_made(value))
-    return min(GROWTH * size_at_first - bytes_of_weights(model), MOST_IN_MEMORY - in_memory)
+    return min(GROWTH * weight_bytes - bytes_of_weights(model), MOST_IN_MEMORY - in_memory)
 
 
 def _note_view(node: ir.Node, views: dict[ir.Value, int]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -11,9 +11,10 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.onnx.folding import bytes_of_weights, fold
+from relayout.formats.onnx.folding import bytes_of_weights
 from relayout.formats.onnx.qonnx import define_quantizers
 from relayout.formats.tflite.spelled_out import RESTORED
+from relayout.graph.passes import Pass
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs, graph_values, inline_body, nested, take_over
 
@@ -43,41 +44,37 @@ class UnpreparedModel:
     weight_bytes: int = 0  # of the constants before any was computed
 
 
-SourcePass = Callable[[UnpreparedModel], object]
-"""Rewrites a model in place; one that repeats returns whether it changed anything."""
-
-
 def prepare(
     source: UnpreparedModel,  # the model
-    passes: Mapping[str, SourcePass],  # name -> pass
-    once_before: Sequence[str],  # names of those that run first
-    repeated: Sequence[str],  # names of those that run until none of them changes anything
-    once_after: Sequence[str],  # names of those that run last
+    passes: Sequence[Pass],  # in order
+    repeated: Container[str],  # names of those that run until none of them returns that it changed anything
 ) -> bool:
     """Run passes over a model in place: some once, some until nothing changes any more, some once again.
 
     Returns:
         Whether one of those that repeat changed anything.
     """
-    source.names = Names.of(source.model)
-    for name in once_before:
-        passes[name](source)
+
+    def run(rows: Iterable[Pass]) -> bool:
+        source.names = Names.of(source.model)
+        changes = [row.run(source) for row in rows]  # all of them, whether or not one changed anything
+        return any(changes)
+
+    places = [place for place, row in enumerate(passes) if row.name in repeated]
+    first = places[0] if places else len(passes)
+    run(passes[:first])
     source.weight_bytes = bytes_of_weights(source.model)
     is_changed = False
     for _ in range(ROUNDS):
-        source.names = Names.of(source.model)
-        changes = [passes[name](source) for name in repeated]  # all of them, whether or not one changed anything
-        if not any(changes):
+        if not run(passes[place] for place in places):
             break
         is_changed = True
         source.complete(source.model)
-    source.names = Names.of(source.model)
-    for name in once_after:
-        passes[name](source)
+    run(row for row in passes[first:] if row.name not in repeated)
     return is_changed
 
 
-def branch(model: ir.Model) -> bool:
+def inline_branches(model: ir.Model) -> bool:
     """Replace each If whose condition is constant by its branch, in place; return whether there were any."""
     has_branches = False
     for graph in list(all_graphs(model.graph)):
@@ -110,24 +107,18 @@ def _remove(graph: ir.Graph, node: ir.Node) -> None:
     graph.remove(node, safe=True)
 
 
-def remove_unread(graph: ir.Graph) -> None:
-    """Remove nodes whose results nobody reads."""
-    for node in reversed(list(graph)):
+def remove_unread(model: ir.Model) -> None:
+    """Remove nodes whose results nobody reads, in place."""
+    for node in reversed(list(model.graph)):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs) and RESTORED not in node.meta:
-            _remove(graph, node)
+            _remove(model.graph, node)
 
 
-def _define_quantizers(source: UnpreparedModel) -> None:
-    if define_quantizers(source.model, source.names):
-        source.complete(source.model)
+def define_quantizers_first(model: ir.Model, names: Names, complete: Callable[[ir.Model], None]) -> None:
+    """Write quantizers of QONNX by operators of the standard, in place."""
+    if define_quantizers(model, names):
+        complete(model)
 
-
-ANY_RESULT: Mapping[str, SourcePass] = {  # name -> pass over a model that has a result of any format
-    "define-quantizers": _define_quantizers,
-    "fold-constants": lambda source: fold(source.model, source.weight_bytes),
-    "inline-branches": lambda source: branch(source.model),
-    "remove-unread": lambda source: remove_unread(source.model.graph),
-}
 
 # Float64 and bfloat16 of a model as float32, whose kernels every runtime has: `--float32`.
 #

@@ -206,3 +206,10 @@ class _Product:
 
 
 EINSUM = Expansion("Einsum", (MULTIPLIED,), _einsum)
+
+
+def write_einsums(model: ir.Model) -> None:
+    """Write Einsums that a target without this decomposition left as products of matrices, in place."""
+    from relayout.lowering.decompose import expand
+
+    expand(model, (EINSUM,))

@@ -149,8 +149,13 @@ LEAST = -128  # the zero point above which there are 255 integers: two halves ha
 def make_second_operands_symmetric(
     graph: ir.Graph,  # its layouts are chosen
     units: Collection[ir.Node],  # the operators that run on integers
-) -> int:
-    """Rewrite products in place, and return how many there were."""
+    *,
+    is_rewritten: bool,
+    unsigned: bool,  # whether unsigned integers stay so
+) -> dict[str, int]:
+    """Give second operands of products of integers the zero point 0, in place; return how many there were."""
+    if not is_rewritten or unsigned:
+        return {}
     doubled: dict[ir.Node, ir.Value] = {}
     split: dict[ir.Node, ir.Value] = {}
     count = 0
@@ -168,7 +173,7 @@ def make_second_operands_symmetric(
         node.replace_input_with(0, doubled[first])
         node.replace_input_with(1, split[second])
         count += 1
-    return count
+    return {PRODUCT: count} if count else {}
 
 
 def _dequantized(value: ir.Value | None) -> ir.Node | None:

@@ -522,7 +522,7 @@ INTEGER_KERNEL = of_units("scales, types and constants that LiteRT's integer ker
 def separate_activations(
     graph: ir.Graph,  # its layouts are chosen
     *,
-    as_source: bool,  # whether one builtin of a `.tflite` that was both is one again
+    is_litert: bool,  # whether one builtin of a `.tflite` that was both is one again
 ) -> None:
     """Quantize what is between an operator and an activation that it does not apply, in place."""
     for node in list(graph):
@@ -532,7 +532,7 @@ def separate_activations(
         if value is None or operator is None or operator.op_type not in ROWS or len(readers) != 1:
             continue
         unit = unit_of(operator)
-        if unit is not None and node in unit.members and _stands_alone(operator, node, readers[0], as_source):
+        if unit is not None and node in unit.members and _stands_alone(operator, node, readers[0], is_litert):
             (_, *parameters), integers = readers[0].inputs, readers[0].outputs[0].type
             node.replace_input_with(0, Insertion(graph, node).quantized(value, parameters, integers))
 

@@ -359,9 +359,9 @@ REWRITES: Mapping[str, Callable[[Insertion], bool]] = {
 LINE = "written as operators that take less time in LiteRT"  # the words of a report before their names
 
 
-def rewrite_slow_operators(
-    graph: ir.Graph,  # its layouts are chosen
-) -> Counter[str]:
-    """Rewrite operators in place, and return how many there were of each."""
+def rewrite_slow_operators(graph: ir.Graph, *, is_rewritten: bool) -> Counter[str]:
+    """Rewrite operators that LiteRT runs slowly, in place, and return how many there were of each."""
+    if not is_rewritten:
+        return Counter()
     nodes = [node for node in graph if node.op_type in REWRITES]
     return Counter(node.op_type for node in nodes if REWRITES[node.op_type](Insertion(graph, node)))

@@ -128,9 +128,7 @@ TARGET = Target(
     fusions=FOLDED,
     price=PRICES,
     transposed_products=True,
-    reads_units=True,
-    has_gelu=True,
-    broadcasts=True,
+    lowering=("qlinear-to-qdq", "recognise-gelu", "drop-expand", *Target.lowering),
     tflite=passes,
     is_litert=True,
 )

@@ -17,6 +17,6 @@ TARGET = replace(
     plain.TARGET,
     name="onnxruntime-cpu-avx2",
     line="ONNX Runtime's CPU provider on x64 without VNNI: as onnxruntime-cpu, kernels of uint8, which do not saturate",
-    saturates=True,
+    lowering=("int8-weights-to-uint8", *plain.TARGET.lowering),
     tflite=without_vnni,
 )

@@ -6,14 +6,18 @@ word. So what is written here says it in the model's metadata, and what does not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from relayout.apply.blocks import BlockSizes
 from relayout.errors import WITH_RUNTIMES, LayoutError, MissingRuntimeError
 from relayout.graph.subgraphs import all_nodes
+
+if TYPE_CHECKING:
+    from relayout.targets.target_table import Kernel
 
 DOMAINS = frozenset({"com.microsoft.nchwc"})
 """Domains of kernels that do not say how large the blocks are in which they compute."""
@@ -26,6 +30,24 @@ SIZES = (1, 8, 16)
 def stamp_cpu(model: ir.Model, blocks: BlockSizes) -> None:
     """Say in a model's metadata on which CPUs it is right."""
     model.metadata_props[BLOCK], model.metadata_props[FEATURES] = str(blocks.tile), blocks.features
+
+
+def state_blocks(model: ir.Model, blocks: BlockSizes, kernels: Sequence[Kernel]) -> tuple[str, ...]:
+    """State the shapes of operands in blocks as their kernels want them, in place; return sentences for the report."""
+    if blocks.domain not in {node.domain for node in all_nodes(model.graph)}:
+        return ()
+    from relayout.lowering.pad_channels import join_tiles
+
+    reshapes = join_tiles(model, blocks.joining)
+    stamp_cpu(model, blocks)
+    notes = [f"kernels in blocks of {blocks.tile} channels; Reshapes around them, which move nothing: {reshapes}"]
+    rows = [row for row in kernels if row.written is not None and row.written.domain == blocks.domain]
+    kinds = {(row.domain, name) for row in rows for name in row.op_types.split()}
+    if plain_count := sum((node.domain, node.op_type) in kinds for node in all_nodes(model.graph)):
+        notes.append(
+            f"convolutions and pools that are not in blocks, since these do not fit or do not pay: {plain_count}"
+        )
+    return *notes, note(model)
 
 
 def pass_on(source: Mapping[str, str], part: MutableMapping[str, str]) -> None:

@@ -180,7 +180,7 @@ def _target(tile: int) -> Target:
         kernels=(*rows, *others),
         price=_priced(tile, here),
         blocks=BlockSizes(tile, DOMAIN, "ReorderInput", "ReorderOutput", FEATURES[tile], "Conv", NUMBERS, "Concat"),
-        saturates=tile == 8,
+        lowering=(*["int8-weights-to-uint8"] * (tile == 8), *plain.TARGET.lowering),
         tflite=without_vnni if tile == 8 else with_vnni,
         fusions=(Fusion("Conv", (fits,), plain.CONTRIBUTED, "FusedConv", ("Add", "Sum"), 3, ACTIVATIONS),),
     )

@@ -18,8 +18,9 @@ import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
-from relayout.formats.tflite.importing.import_passes import AS_IN_FILE, FilePass
+from relayout.formats.tflite.importing.import_passes import AS_IN_FILE
 from relayout.formats.tflite.importing.importer import SubgraphRewriting
+from relayout.graph.passes import Pass, Stage
 from relayout.light_dataclass import dataclass
 
 SHIFT = 128
@@ -53,7 +54,7 @@ def unsigned(model: Model) -> Model:
     return model._replace(subgraphs=tuple(_Shifting(subgraph).run() for subgraph in model.subgraphs))
 
 
-PASS = FilePass("uint8_activations", unsigned, ends=frozenset((AS_IN_FILE,)))
+PASS = Pass("uint8_activations", unsigned, stage=Stage.FILE, ends=(AS_IN_FILE,))
 
 
 def moved_by_128(tensor: Tensor, kind: TensorType = TensorType.UINT8) -> Tensor:
@@ -157,7 +158,7 @@ def int8_weights(model: Model) -> Model:
     return model._replace(subgraphs=tuple(_WeightsAsInt8(subgraph).run() for subgraph in model.subgraphs))
 
 
-WEIGHTS_PASS = FilePass("int8_weights", int8_weights)
+WEIGHTS_PASS = Pass("int8_weights", int8_weights, stage=Stage.FILE)
 """It goes by the type that each tensor has in the file: it may stand anywhere."""
 
 
@@ -211,7 +212,7 @@ def aligned(model: Model) -> Model:
     return model._replace(subgraphs=tuple(_Growing(subgraph).run() for subgraph in model.subgraphs))
 
 
-PADDING_PASS = FilePass("pad_depthwise_channels", aligned, requires=frozenset((AS_IN_FILE,)))
+PADDING_PASS = Pass("pad_depthwise_channels", aligned, stage=Stage.FILE, requires=(AS_IN_FILE,))
 """Images are int8 for it: channels of what is uint8 already stay as many."""
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 from export_running import agrees
 
@@ -15,6 +16,7 @@ from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Quantization, Tensor
 from relayout.formats.tflite.exporting.draft import Draft
 from relayout.formats.tflite.exporting.integers import give_meaning
+from relayout.layout.normalization import NORMALIZE
 from text_form import model
 
 SCALED = {"s": np.array(0.02, np.float32), "z": np.array(-5, np.int8), "t": np.array(0.05, np.float32)}
@@ -76,10 +78,12 @@ def test_an_input_means_what_all_its_readers_mean(
     for scale in scales:
         known = None if scale is None else Quantization(np.array([scale], np.float32), np.array([0]), 0)
         draft.add(name, [tensor], [draft.tensor("y", TensorType.INT8, (6,), known)])
-    give_meaning(draft, ())
+    value = ir.Value(name="x")
+    model = ir.Model(ir.Graph([value], [], nodes=[]), ir_version=8)
+    give_meaning([draft], model)
     assert meaning(tensor.quantization) == expected
-    tensor.quantization = None
-    give_meaning(draft, ["x"])
+    tensor.quantization, value.metadata_props[NORMALIZE] = None, "its own"
+    give_meaning([draft], model)
     assert tensor.quantization is None
 
 

@@ -28,16 +28,22 @@ class FileForms:
         unrolls: bool = False,  # whether it wants the steps of an LSTM one by one
     ) -> None:
         self.unrolls = unrolls
-        self.rewrite, self._end, self._lacks = rewrite, end, lacks
+        self.rewrite, self.end, self.lacks = rewrite, end, lacks
         self.refused: list[RefusedOperator] = []  # the operators of the file that the target does not take
 
-    def finish(self, drafts: Sequence[Draft]) -> None:
-        """Do what comes last, and look at every operator as it is going to be written."""
-        for draft in drafts:
-            self._end(draft)
-        self.refused = [
-            RefusedOperator(operator.name, reason, operator.outputs[0].name if operator.outputs else "", operator.node)
-            for draft in drafts
-            for operator in draft.operators
-            if (reason := self._lacks(operator))
-        ]
+
+def write_in_forms(draft: Draft, forms: FileForms) -> None:
+    """Write operators in the forms that the target takes, in place."""
+    forms.rewrite(draft)
+
+
+def finish_forms(program: Sequence[Draft], forms: FileForms) -> None:
+    """Do what the target wants last, and look at every operator as it is going to be written."""
+    for draft in program:
+        forms.end(draft)
+    forms.refused = [
+        RefusedOperator(operator.name, reason, operator.outputs[0].name if operator.outputs else "", operator.node)
+        for draft in program
+        for operator in draft.operators
+        if (reason := forms.lacks(operator))
+    ]

@@ -39,23 +39,21 @@ BIASED = frozenset({"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D"})
 BIAS = 2  # place of a bias among the operands of these
 
 
-def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False, for_litert: bool = True) -> list[DraftTensor]:
+def fuse(draft: Draft, runtime: str, changed: list[DraftTensor], *, as_source: bool, for_litert: bool) -> None:
     """Take activations and biases into the operators before them, in place.
 
     Args:
         draft: the graph.
         runtime: the oldest runtime that has to run it; "": any.
-        drops_axes: True if a STRIDED_SLICE takes in a RESHAPE that drops axes of one element.
+        changed: gets the tensors that now hold another value than before; they have new names.
+        as_source: True if a STRIDED_SLICE takes in a RESHAPE that drops axes of one element, as in a `.tflite`.
         for_litert: True if LiteRT alone has to run it: its kernels bound integers without a scale, too.
-
-    Returns:
-        Tensors that now hold another value than before; they have new names.
     """
     fusion = _Fusion(draft, runtime)
     steps: dict[str, Callable[[DraftOperator], None]] = dict.fromkeys(ACTIVATIONS, fusion.activation)
     steps |= {"ADD": fusion.bias, "FULLY_CONNECTED": fusion.rows}
     steps |= {"MAXIMUM": fusion.bound} if for_litert else {}
-    steps |= {"RESHAPE": fusion.shrunk} if drops_axes else {}
+    steps |= {"RESHAPE": fusion.shrunk} if as_source else {}
     for operator in list(draft.operators):
         if operator.name in steps and not operator.is_restored:
             steps[operator.name](operator)
@@ -63,7 +61,7 @@ def fuse(draft: Draft, runtime: str = "", *, drops_axes: bool = False, for_liter
         draft.operators = [each for each in draft.operators if each not in fusion.removed]
     for tensor in fusion.changed:
         tensor.name = draft.unique(f"{tensor.name}/fused")
-    return list(fusion.changed)
+    changed += fusion.changed
 
 
 class _Fusion:

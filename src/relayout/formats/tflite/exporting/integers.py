@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import onnx_ir as ir
 
@@ -14,6 +14,7 @@ from relayout.formats.tflite.exporting.kernel_types import TENSOR_TYPES, kernel_
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.scales import INTEGERS, JOINING, MOVING, SHIFTS, Scales, change_sign, scales_of
 from relayout.formats.tflite.exporting.tidying import MOVED, MOVERS
+from relayout.layout.normalization import NORMALIZE
 
 # Inputs and outputs on integers that are only moved: they mean what the moved integers mean.
 #
@@ -23,11 +24,13 @@ from relayout.formats.tflite.exporting.tidying import MOVED, MOVERS
 # their data from the file's inputs.
 
 
-def give_meaning(
-    draft: Draft,  # the main graph
-    raw: Container[str | None],  # inputs whose integers the file normalizes itself: they are read as other numbers
-) -> None:
-    """Give such inputs and outputs their scales and zero points, in place."""
+def give_meaning(program: list[Draft], model: ir.Model) -> None:
+    """Give inputs and outputs whose integers are only moved scales and zero points, in place.
+
+    Not those whose integers the file normalizes itself: they are read as other numbers.
+    """
+    draft = program[0]
+    raw = {value.name for value in model.graph.inputs if NORMALIZE in value.metadata_props}
     for tensor in filter(_is_without_meaning, draft.inputs):
         readers = [operator for operator in draft.operators if tensor in operator.inputs]
         if tensor.name not in raw and all(each.name in MOVERS for each in readers):

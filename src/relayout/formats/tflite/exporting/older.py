@@ -141,7 +141,7 @@ REWRITES: Mapping[str, Form] = {  # builtin -> what writes it by older ones
 
 
 def write_with(draft: Draft, builtins: Builtins | None) -> None:
-    """Write operators by builtins that a runtime has, in place; those that nothing computes stay. None: it has all."""
+    """Write operators by builtins that a runtime has (None: all), in place, where these compute them."""
     if builtins is None:
         return
 

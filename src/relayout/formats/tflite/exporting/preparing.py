@@ -6,7 +6,7 @@ weights that follow from others. What has no export becomes what the standard de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -14,15 +14,11 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from relayout.formats.onnx.folding import fold_weights
 from relayout.formats.onnx.replacing import Writing
-from relayout.formats.onnx.source_passes import ANY_RESULT, SourcePass, UnpreparedModel
 from relayout.formats.onnx.spelling import spell_out
-from relayout.formats.tflite.exporting.blocks import folded, sign_few_bits
-from relayout.formats.tflite.exporting.loops import inline_sequences, write_out
+from relayout.formats.tflite.exporting.blocks import folded
 from relayout.formats.tflite.exporting.recurrent_operands import drop_zero_states, is_recurrent
 from relayout.formats.tflite.exporting.registry import REFUSAL, Key, Unwritable, is_written
-from relayout.formats.tflite.exporting.restoring import restore_builtins, restore_variables
 from relayout.formats.tflite.spelled_out import DOMAIN
 from relayout.graph.domains import MICROSOFT
 from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
@@ -37,7 +33,7 @@ from relayout.graph.subgraphs import all_graphs, all_nodes, become
 
 
 def list_coordinates_first(model: ir.Model, names: Names) -> None:
-    """Write each NonZero of a tensor with axes so, in place."""
+    """Write each NonZero as the builtin that lists coordinates row by row, in place."""
     for node in list(all_nodes(model.graph)):
         operand = node.inputs[0] if node.op_type == "NonZero" and node.domain in ("", "ai.onnx") else None
         if operand is None or operand.shape is None or operand.dtype is None or not len(operand.shape):
@@ -73,27 +69,6 @@ STANDARDIZED = frozenset([QUANTIZE, DEQUANTIZE, "GridSample"])
 BODIES = "relayout.definition"  # the domain of the standard's definitions while they are spelled out
 
 
-SOURCE_PASSES: Mapping[str, SourcePass] = {
-    **ANY_RESULT,
-    "standard-domains": lambda source: name_standard_operators(source.model),
-    "restore-builtins": lambda source: restore_builtins(
-        source.model, trusted=source.from_tflite, is_restored=source.is_restored
-    ),
-    "restore-variables": lambda source: restore_variables(source.model),
-    "fold-empty-inputs": lambda source: _replace_empty_inputs(source.model.graph),
-    "decode-narrow-floats": lambda source: decode_narrow_floats(source.model, source.names),
-    "sign-few-bits": lambda source: sign_few_bits(source.model, source.names),
-    "rank-reductions": lambda source: _rank_reductions(source.model.graph),
-    "inline-sequences": lambda source: inline_sequences(source.model, source.names),
-    "fold-weights": lambda source: fold_weights(source.model, source.weight_bytes),
-    "open-recurrences": lambda source: _recurrences(source),
-    "write-out-loops": lambda source: write_out(source.model, source.names),
-    "define": lambda source: define(source.model, source.needs_no_definition),
-    "list-coordinates": lambda source: list_coordinates_first(source.model, source.names),
-    "batch-first-rows": lambda source: _mark_batch_first(source.model),
-}
-
-
 def name_standard_operators(model: ir.Model) -> None:
     """Give operators of com.microsoft that the standard has, too, the standard's domain, in place.
 
@@ -104,16 +79,24 @@ def name_standard_operators(model: ir.Model) -> None:
             node.domain = ""
 
 
-def _mark_batch_first(model: ir.Model) -> None:
+def mark_batch_first(model: ir.Model) -> None:
+    """Mark recurrent operators that may take the batch first, in place."""
     if any(map(is_recurrent, all_nodes(model.graph))):
-        from relayout.formats.tflite.exporting.operators.recurrent_loop import mark_batch_first
+        from relayout.formats.tflite.exporting.operators import recurrent_loop
 
-        mark_batch_first(model)
+        recurrent_loop.mark_batch_first(model)
 
 
-def _recurrences(source: UnpreparedModel) -> bool:
+def open_recurrences(
+    model: ir.Model,
+    names: Names,
+    is_looped: Callable[[ir.Node], bool],
+    element_bytes: int,
+    *,
+    steps_are_faster: bool,
+    joins_recurrences: bool,
+) -> bool:
     """Decide how recurrent operators are written, in place; return whether any has other operands now."""
-    model, names = source.model, source.names
     if not any(map(is_recurrent, all_nodes(model.graph))):
         return False
     from relayout.formats.tflite.exporting.joined_recurrences import join_recurrences
@@ -121,17 +104,17 @@ def _recurrences(source: UnpreparedModel) -> bool:
     from relayout.formats.tflite.exporting.recurrent_operands import read_last_states
 
     changed = [drop_zero_states(model), read_last_states(model, names)]
-    mark = partial(mark_loops, model, source.is_looped, source.element_bytes, steps_are_faster=source.steps_are_faster)
+    mark = partial(mark_loops, model, is_looped, element_bytes, steps_are_faster=steps_are_faster)
     mark()
-    if source.joins_recurrences and join_recurrences(model, names):
+    if joins_recurrences and join_recurrences(model, names):
         mark()
         return True
     return any(changed)
 
 
-def _replace_empty_inputs(graph: ir.Graph) -> None:
+def replace_empty_inputs(model: ir.Model) -> None:
     """Let nodes read a constant in place of an input without elements: what it holds is known."""
-    for value in graph.inputs:
+    for value in model.graph.inputs:
         shape, kind = value.shape, value.dtype
         if shape is None or kind is None or not value.uses() or value.is_graph_output():
             continue
@@ -139,12 +122,12 @@ def _replace_empty_inputs(graph: ir.Graph) -> None:
             tensor = ir.tensor(np.zeros(shape.numpy(), kind.numpy()), name=f"{value.name}/empty")
             constant = ir.val(tensor.name, const_value=tensor)
             value.replace_all_uses_with(constant)
-            graph.register_initializer(constant)
+            model.graph.register_initializer(constant)
 
 
-def _rank_reductions(graph: ir.Graph) -> None:
+def rank_reductions(model: ir.Model) -> None:
     """Give the result of a reduction over computed axes its rank, where their number tells it."""
-    for node in graph:
+    for node in model.graph:
         if node.domain or not node.op_type.startswith("Reduce") or node.outputs[0].shape is not None:
             continue
         operand, axes = (node.inputs[slot] if slot < len(node.inputs) else None for slot in (0, 1))
@@ -161,7 +144,7 @@ def _rank_reductions(graph: ir.Graph) -> None:
 
 def define(
     model: ir.Model,
-    needs_none: Callable[[Key, ir.Node], bool],  # whether a node of an operator needs no definition
+    needs_no_definition: Callable[[Key, ir.Node], bool],  # whether a node of an operator needs no definition
 ) -> bool:
     """Replace operators that have no export by what defines them, in place; return whether there were any."""
     replacements: dict[Any, tuple[ir.Node, str, str, list[ir.Attr]]] = {}
@@ -171,7 +154,7 @@ def define(
         raise_opset(model)
     for node in _nodes(model):
         key = ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
-        if (is_written(key) and node.op_type not in DEFINED) or needs_none(key, node):
+        if (is_written(key) and node.op_type not in DEFINED) or needs_no_definition(key, node):
             continue
         try:
             definition = _definition(model, node)
@@ -266,7 +249,7 @@ NARROW_FLOATS = tuple(kind for kind in ir.DataType if kind.name.startswith(("BFL
 
 
 def decode_narrow_floats(model: ir.Model, names: Names) -> None:
-    """Replace each DequantizeLinear, and each Cast, of constants of these types by a constant, in place."""
+    """Replace weights in bfloat16 and in floats of 8 and 4 bits by the real numbers that they stand for, in place."""
     for graph in all_graphs(model.graph):
         for node in list(graph):
             numbers = _decoded(node)

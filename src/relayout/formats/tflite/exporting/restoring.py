@@ -149,8 +149,8 @@ PACKING = frozenset({"PACK", "UNPACK"})
 def restore_builtins(
     model: ir.Model,
     *,
-    trusted: bool,  # whether the descriptions are true as they are, since the model was just read from a `.tflite`
-    is_restored: Callable[[Builtin], bool] = lambda _: True,  # whether the result may have a builtin
+    from_tflite: bool,  # whether the descriptions are true as they are, since the model was just read from a `.tflite`
+    is_restored: Callable[[Builtin], bool],  # whether the result may have a builtin
 ) -> bool:
     """Restore builtins in place; return whether there were any."""
     if not any(BUILTIN in node.metadata_props for node in all_nodes(model.graph)):
@@ -164,7 +164,7 @@ def restore_builtins(
             if builtin is None or node.graph is None or not is_restorable(builtin.name):
                 continue
             nodes = spellings.of(node)
-            is_true = trusted or node.metadata_props.get(DIGEST) == digest(nodes, builtin)
+            is_true = from_tflite or node.metadata_props.get(DIGEST) == digest(nodes, builtin)
             if is_true and is_restored(builtin):
                 is_changed |= _Restoring(graph, node, nodes, builtin, values).run()
         return any([is_changed, *(restore_in(body, values) for node in graph for body in bodies(node))])

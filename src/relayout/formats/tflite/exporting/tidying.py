@@ -360,7 +360,7 @@ def _taken(operator: DraftOperator) -> tuple[list[int], list[bool]]:
 
 
 def separate_operands(draft: Draft) -> None:
-    """Let such products read a copy as their second operand, in place."""
+    """Let products of a transposed tensor by itself read a copy as their second operand, in place."""
     transposed = {tensor for operator in draft.operators if operator.name == "TRANSPOSE" for tensor in operator.outputs}
     operators: list[DraftOperator] = []
     for operator in draft.operators:
@@ -390,7 +390,7 @@ def tidy(
     *,
     for_litert: bool,  # whether LiteRT alone has to run it
 ) -> None:
-    """Remove such operators, in place."""
+    """Remove operators that do nothing, in place."""
     recognise(draft, for_litert=for_litert)
     _move_integers(draft)
     _merge_sign_changes(draft)

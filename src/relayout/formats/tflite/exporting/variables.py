@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import field
 
 import numpy as np
@@ -125,13 +125,15 @@ def as_ends(draft: Draft, variables: DraftVariables) -> Iterator[None]:
     del draft.inputs[inputs:], draft.outputs[outputs:]
 
 
-def write_variables(program: list[Draft], variables: DraftVariables) -> None:
+def write_variables(program: list[Draft], variables: DraftVariables, variables_as_ends: ExitStack) -> None:
     """Add the operators that set variables up, read them first, and assign to them last, to the first graph, in place.
 
     Args:
         program: the graphs of the file; what sets them up becomes the last one.
         variables: those of the first graph.
+        variables_as_ends: lets them be inputs and outputs until it is closed.
     """
+    variables_as_ends.close()
     if not variables.initial:
         return
     draft, setting_up = program[0], Draft("set_up_variables")

@@ -7,13 +7,11 @@ them and knows nothing of why.
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from importlib import import_module
-from typing import NamedTuple
 
 import onnx_ir as ir
 
-from relayout.errors import LayoutError
-from relayout.formats.tflite.container.model import Model
 from relayout.formats.tflite.importing.operation import Operation
+from relayout.graph.passes import Pass, check_order
 from relayout.light_dataclass import dataclass
 
 Alternative = Callable[[Operation], bool]
@@ -27,21 +25,12 @@ StandIns = Mapping[str, Mapping[ir.DataType, ir.DataType]]
 AS_IN_FILE = "types of the file"  # what holds of every file: its tensors have the types that it states
 
 
-class FilePass(NamedTuple):
-    """A pass over the parsed file, and what must hold before it."""
-
-    name: str  # what it does, for an error
-    run: Callable[[Model], Model]  # the pass
-    requires: frozenset[str] = frozenset()  # what must hold of a file before
-    ends: frozenset[str] = frozenset()  # what no longer holds of it afterwards
-
-
 @dataclass(frozen=True)
 class ImportPasses:
     """Passes over the parsed file, and other translations of some operators."""
 
     # passes over the parsed file, in order. They change quantized tensors, so a float import skips them.
-    over_file: tuple[FilePass, ...] = ()
+    over_file: tuple[Pass, ...] = ()
     # TFLite operator -> translations that are tried before the literal one, in order
     alternatives: Mapping[str, tuple[Alternative, ...]] = field(default_factory=dict)
     stand_ins: StandIns = field(default_factory=dict)  # element types that are written between Casts
@@ -54,12 +43,7 @@ class ImportPasses:
         Raises:
             LayoutError: one stands behind a pass that ends it.
         """
-        ended: dict[str, str] = {}
-        for each in self.over_file:
-            for fact in sorted(each.requires & ended.keys()):
-                earlier = ended[fact]
-                raise LayoutError(f"pass {each.name!r} requires {fact}, which {earlier!r} before it ends: swap them")
-            ended |= dict.fromkeys(each.ends, each.name)
+        check_order(self.over_file)
 
 
 def on_use(module: str, name: str) -> Alternative:

@@ -110,7 +110,7 @@ def _imported(model: Model, data: Source, stem: str, choices: Choices) -> ir.Mod
     model = _rewritten(model)
     if choices.quant == "qdq":
         for over_file in choices.passes.over_file:  # after the cut: the interface, wherever it is, keeps its types
-            model = over_file.run(model)
+            model = over_file.run(None, model=model)
     subgraph = model.subgraphs[index]
     program = Program(model, Builder(opset), choices, _entry)
     imported = _Import(program, subgraph, chosen, choices.dims)
