@@ -61,12 +61,15 @@ def entry_of_holds(extents: Sequence[Extent], source: Form, stored: Form) -> tup
 
     factors = order_of(source)
     numbers = tuple(number(extents[factor]) for factor in factors)
-    tells_itself = numbers.count(-1) < 2 or all(len(dim) < 2 for dim in source)
+
+    perm = between(factors, order_of(stored))
+    is_open = numbers.count(-1) > 1
     return (
         numbers,
-        between(factors, order_of(stored)),
+        perm,
         tuple(number(product(extents[factor] for factor in dim)) for dim in source),
-        () if tells_itself else tuple(map(len, source)),
+        tuple(map(len, source)) if is_open and any(len(dim) > 1 for dim in source) else (),
+        tuple(map(len, stored)) if is_open and perm != (*range(len(perm)),) else (),
     )
 
 

@@ -33,7 +33,7 @@ def with_extents(holds: Holds, stored: Stored) -> Holds | None:
         if len(factors) != len(shape):
             return None
         shape = list(factors)
-    return replace(known, factors=factors, shape=tuple(shape), axes=())
+    return replace(known, factors=factors, shape=tuple(shape), axes=(), stored_axes=())
 
 
 def restated(
@@ -44,7 +44,7 @@ def restated(
     """Restate a value some of whose extents changed; None where a changed one is no single factor.
 
     >>> restated(Holds("x", (4, 6, 3), (2, 0, 1), (1, 4, 6, 3)), (1, 3, 4, 6), (-1, 3, 4, 6))
-    Holds(name='x', factors=(-1, 4, 6, 3), perm=(0, 3, 1, 2), shape=(-1, 4, 6, 3), axes=())
+    Holds(name='x', factors=(-1, 4, 6, 3), perm=(0, 3, 1, 2), shape=(-1, 4, 6, 3), axes=(), stored_axes=())
     """
     stored = _dealt([holds.factors[place] for place in holds.perm], before)
     source = _dealt(holds.factors, holds.shape)
@@ -67,7 +67,7 @@ def restated(
         if len(stored[axis]) != 1 or place == -1:
             return None
         factors[source[place][0]] = shape[place] = after[axis]
-    changed = replace(holds, factors=tuple(factors), shape=tuple(shape), axes=())
+    changed = replace(holds, factors=tuple(factors), shape=tuple(shape), axes=(), stored_axes=())
     if not added:
         return changed
     return _with_factor(changed, stored, source, added[0], after[added[0]]) if len(added) == 1 else None

@@ -55,6 +55,8 @@ class Holds:
     shape: tuple[int, ...]  # the source's shape; -1 for a dynamic dimension
     # how many factors each dimension of that shape has; empty where that follows from the extents
     axes: tuple[int, ...] = ()
+    # the same of the stored shape; empty also where the order is that of the source
+    stored_axes: tuple[int, ...] = ()
 
     KEY: ClassVar[str] = "relayout.holds"
 
@@ -66,15 +68,17 @@ class Holds:
 
     def to_json(self) -> dict[str, object]:
         """Return the value as JSON has it."""
-        return {"name": self.name, **_fields(self.factors, self.perm, self.shape, self.axes)}
+        return {"name": self.name, **_fields(*self.layout)}
+
+    @property
+    def layout(self) -> "tuple[_Extents, ...]":
+        """All but the name."""
+        return self.factors, self.perm, self.shape, self.axes, self.stored_axes
 
     @staticmethod
     def dump(source_values: "Iterable[Holds]") -> str:
         """Return the metadata's text: a JSON list."""
-        items = [
-            f'{{"name":{encode_basestring_ascii(item.name)},{_text(item.factors, item.perm, item.shape, item.axes)}}}'
-            for item in source_values
-        ]
+        items = [f'{{"name":{encode_basestring_ascii(item.name)},{_text(*item.layout)}}}' for item in source_values]
         return f"[{','.join(items)}]"
 
     @staticmethod
@@ -110,6 +114,7 @@ class Holds:
                     perms.validated(i["perm"]),
                     tuple(map(int, i["shape"])),
                     tuple(map(int, i.get("axes", ()))),
+                    tuple(map(int, i.get("stored_axes", ()))),
                 )
                 for i in items
             ]
@@ -123,15 +128,18 @@ class Holds:
 _Extents = tuple[int, ...]
 
 
-def _fields(factors: _Extents, perm: _Extents, shape: _Extents, axes: _Extents) -> dict[str, _Extents]:
+def _fields(
+    factors: _Extents, perm: _Extents, shape: _Extents, axes: _Extents, stored_axes: _Extents
+) -> dict[str, _Extents]:
     """Return all but the name, as JSON has it."""
-    return {"factors": factors, "perm": perm, "shape": shape} | ({"axes": axes} if axes else {})
+    where_open = {"axes": axes, "stored_axes": stored_axes}
+    return {"factors": factors, "perm": perm, "shape": shape} | {key: each for key, each in where_open.items() if each}
 
 
 @lru_cache(4096)
-def _text(factors: _Extents, perm: _Extents, shape: _Extents, axes: _Extents) -> str:
+def _text(*layout: _Extents) -> str:
     """Return the text of all but the name: thousands of values of a model lie alike."""
-    return json.dumps(_fields(factors, perm, shape, axes), separators=(",", ":"))[1:-1]
+    return json.dumps(_fields(*layout), separators=(",", ":"))[1:-1]
 
 
 def relay(array: NDArray[np.generic], holds: Holds, stored: Sequence[int] | None = None) -> NDArray[np.generic]:
@@ -162,7 +170,7 @@ def resolved(holds: Holds, shape: Sequence[int]) -> "Holds":
     """
     if holds.factors.count(-1) < 2 or len(shape) != len(holds.shape):
         return holds
-    holds = _with_axes(holds, shape)
+    holds = replace(holds, factors=_filled_axes(holds.factors, holds.axes, shape))
     if -1 not in holds.factors:
         return replace(holds, shape=tuple(shape))
     for known in (holds, _joined(holds)):
@@ -178,9 +186,16 @@ def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> "Holds":
 
     >>> resolved_as_stored(Holds("x", (-1, -1, -1, 2), (0, 3, 1, 2), (-1, 2)), (5, 2, 12)).factors
     (5, 12, 2)
+    >>> windows = Holds("x", (-1, -1, -1, 4, 4), (0, 1, 3, 2, 4), (-1, 4, 4), (3, 1, 1), (1, 2, 2))
+    >>> resolved_as_stored(windows, (2, 16, 8)).factors
+    (2, 4, 2, 4, 4)
     """
     if holds.factors.count(-1) < 2:
         return holds
+    by_axis = _filled_axes(perms.permute(holds.perm, holds.factors), holds.stored_axes, stored)
+    holds = replace(holds, factors=perms.permute(perms.inverse(holds.perm), by_axis))
+    if -1 not in holds.factors:
+        return replace(holds, shape=fill_factors(holds.shape, holds.factors) or holds.shape)
     for known in (holds, _joined(holds)):
         stored_factors = fill_factors(perms.permute(known.perm, known.factors), stored)
         if stored_factors is not None:
@@ -189,18 +204,18 @@ def resolved_as_stored(holds: Holds, stored: Sequence[int]) -> "Holds":
     return _with_one_open(holds)
 
 
-def _with_axes(holds: Holds, shape: Sequence[int]) -> "Holds":
-    """With an extent for each factor that is the only open one of its dimension, where it is said which these are."""
-    if len(holds.axes) != len(shape) or sum(holds.axes) != len(holds.factors) or min(holds.axes, default=0) < 0:
-        return holds
-    factors: list[int] = []
-    for count, extent in zip(holds.axes, shape, strict=True):
-        group = holds.factors[len(factors) : len(factors) + count]
+def _filled_axes(factors: Sequence[int], axes: Sequence[int], shape: Sequence[int]) -> tuple[int, ...]:
+    """Return an extent for each factor that is the only open one of its axis, where it is said which these are."""
+    if len(axes) != len(shape) or sum(axes) != len(factors) or min(axes, default=0) < 0:
+        return tuple(factors)
+    filled: list[int] = []
+    for count, extent in zip(axes, shape, strict=True):
+        group = factors[len(filled) : len(filled) + count]
         known = prod(factor for factor in group if factor != -1)
         if known < 1 or extent % known:
-            return holds
-        factors += [extent // known if factor == -1 and group.count(-1) == 1 else factor for factor in group]
-    return replace(holds, factors=tuple(factors))
+            return tuple(factors)
+        filled += [extent // known if factor == -1 and group.count(-1) == 1 else factor for factor in group]
+    return tuple(filled)
 
 
 def _with_one_open(holds: Holds) -> "Holds":
@@ -223,7 +238,7 @@ def _joined(holds: Holds) -> "Holds":
             runs.append([factor])
     order = sorted(runs)
     factors = tuple(holds.factors[run[0]] for run in order)
-    return replace(holds, factors=factors, perm=tuple(order.index(run) for run in runs), axes=())
+    return replace(holds, factors=factors, perm=tuple(order.index(run) for run in runs), axes=(), stored_axes=())
 
 
 def fill_factors(
