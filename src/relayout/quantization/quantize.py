@@ -25,6 +25,7 @@ from relayout.isolation.process import DiedError, Process
 from relayout.progress import say
 from relayout.quantization import findings
 from relayout.quantization.masks import Range, sums_with_masks, with_shallow_masks
+from relayout.quantization.ratios import real_ratios
 from relayout.quantization.request import QuantizationRequest
 from relayout.quantization.samples import WHITE, ModelInput, Samples
 
@@ -214,9 +215,11 @@ def quantize_file(
             shallow, masked = with_shallow_masks(file, reasons, ranges, request.kind)
             if masked:
                 save(shallow, source)
-            joins = findings.real_joins(file, ranges) if joins_matter and request.output_type in REALS else {}
-            reasons.update({name: why for name, why in joins.items() if name not in reasons})
-            return pixels | masked, _float_rows(joins)
+            reals = real_ratios(file, request.kind, ranges, for_litert=for_litert)
+            reals |= findings.real_joins(file, ranges) if joins_matter and request.output_type in REALS else {}
+            reals = {name: why for name, why in reals.items() if name not in reasons}
+            reasons.update(reals)
+            return pixels | masked, _float_rows(reals)
 
         key = file.signatures[0].key
         ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, settled)

@@ -200,4 +200,6 @@ _activated_convolution = definition_by((INTERNAL_NHWC,), {CONVOLUTION: _fused_co
 
 def internal_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
     """Return the function that a convolution with an activation is, on images with the channels last."""
-    return _activated_convolution(node, imports) if node.attributes.get_string(ACTIVATION, "") else None
+    if (node.domain, node.op_type) not in FUSED or not node.attributes.get_string(ACTIVATION, ""):
+        return None
+    return _activated_convolution(node, imports)
