@@ -19,10 +19,12 @@ STEPS = {"int8": 255, "int16x8": 32767}
 STEEP = {"DIV": 1, "LOG": 0, "POW": 0, "RSQRT": 0, "SQRT": 0}
 """Function -> the operand of which it tells small numbers apart."""
 PRODUCTS = ("BATCH_MATMUL", "CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "MUL")
-KEEPING = (
-    *("ADD", "AVERAGE_POOL_2D", "MAXIMUM", "MAX_POOL_2D", "MEAN", "MINIMUM", "REDUCE_MAX", "SUM"),
+CHOOSING = (
+    *("ABS", "MAXIMUM", "MAX_POOL_2D", "MINIMUM", "REDUCE_MAX", "RELU"),
     *("CONCATENATION", "EXPAND_DIMS", "GATHER", "PAD", "RESHAPE", "SLICE", "SQUEEZE", "STRIDED_SLICE", "TRANSPOSE"),
 )
+"""Operators that give numbers which they read: of integers they make what they make of real numbers."""
+KEEPING = (*CHOOSING, "ADD", "AVERAGE_POOL_2D", "MEAN", "SUM")
 """Operators that give no negative numbers of none."""
 MAKING = ("ABS", "LOGISTIC", "RELU", "SOFTMAX", "SQRT", "SQUARE", "SQUARED_DIFFERENCE")
 """Operators that give no negative numbers of any."""
@@ -72,6 +74,9 @@ def _before(
             continue
         computed = [each for each in row.inputs if each >= 0 and graph.tensors[each].data is None]
         waiting += [each for each in computed if ranges.get(graph.tensors[each].name, (0.0, 0.0))[0] >= 0]
+    for row in rows[::-1]:  # the farthest first
+        if row.name in CHOOSING and not any(producers.get(each) in rows for each in row.inputs):
+            rows.remove(row)
     return rows
 
 
