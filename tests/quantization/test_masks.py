@@ -84,3 +84,36 @@ def test_masked_scores(name: str, target: str, kind: Literal["int8", "int16x8"])
         other = {**fed, "x": fed["x"].copy()}
         other["x"][:, 7] += 1
         np.testing.assert_allclose(got[:, :, :7], run_reals(result.tflite, other)[0][:, :, :7], atol=1e-3)
+
+
+OPERATORS = "Attention<q_num_heads = 4, kv_num_heads = 4"
+PROJECTIONS = "q = MatMul(x, w) k = MatMul(x, u) v = MatMul(x, t)"
+FAR_NUMBERS = {
+    "an operator that masks causally": ("", f"{PROJECTIONS} y = {OPERATORS}, is_causal = 1>(q, k, v)"),
+    "an operator with a mask": (", bool[1,1,8,8] kept", f"{PROJECTIONS} y = {OPERATORS}>(q, k, v, kept)"),
+    "limits": ("", "a = MatMul(x, w) b = Max(a, least) c = Min(b, most) y = MatMul(c, u)"),
+    "a far limit": ("", "a = MatMul(x, w) c = Min(a, far) y = MatMul(c, u)"),
+    "a test for infinities": ("", "a = MatMul(x, w) i = IsInf(a) c = Where(i, least, a) y = MatMul(c, u)"),
+    "a limit for each channel": ("", "a = MatMul(x, w) c = Max(a, each) y = MatMul(c, u)"),
+}
+
+
+@pytest.mark.parametrize("kind", ["int8", "int16x8"])
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+@pytest.mark.parametrize("name", FAR_NUMBERS)
+def test_numbers_that_have_no_scale(name: str, target: str, kind: Literal["int8", "int16x8"]) -> None:
+    """Constants that are infinite, or far from all values, and those of a lower rank than the result."""
+    masks, operators = FAR_NUMBERS[name]
+    rng = np.random.default_rng(0)
+    constants: dict[str, Array] = {
+        **{each: rng.normal(size=(16, 16)).astype(np.float32) * 0.35 for each in ("w", "u", "t")},
+        **dict(zip(("least", "most", "far"), np.array([LEAST, -LEAST, 65504], np.float32), strict=True)),
+        "each": rng.normal(size=16).astype(np.float32),
+    }
+    used = {each: array for each, array in constants.items() if each in re.findall(r"\w+", operators)}
+    model = build(f"float[1,8,16] x{masks}", operators, used, opset=23)
+    kept = {"kept": np.broadcast_to(np.arange(8) < 6, (1, 1, 8, 8)).copy()} if masks else {}
+    samples = [{"x": rng.normal(size=(1, 8, 16)).astype(np.float32), **kept} for _ in range(9)]
+    result = relayout.convert(model, format="tflite", target=target, quantize=kind, calibrate=samples[1:])
+    (expected,), (got,) = with_runtime(model, samples[0]), run_reals(result.tflite, samples[0])
+    assert decibels(expected, got) > 27

@@ -14,16 +14,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Model, Operator, Subgraph, array_content
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor, array_content
 from relayout.quantization.findings import VIEWS
 
 Range = tuple[float, float]
 
 HIGHEST = -64.0  # a constant that is added to scores is a mask from here down: Swin's is -100
 LEAST_FACTOR = 1000.0  # a constant that makes a mask of `1 - kept` is at least this large
+MOST = 1e30  # numbers from here on have no scale
 DEPTH = {"int8": 10.0, "int16x8": 16.0}
 """Kind of quantization -> how far below all scores a place has no share, even where hundreds are masked."""
-SUMS, CHOICES = ("ADD", "SUB"), ("SELECT", "SELECT_V2")
+SUMS, CHOICES, LIMITS = ("ADD", "SUB"), ("SELECT", "SELECT_V2"), ("MAXIMUM", "MINIMUM")
+COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
+PASSED_ON = ("ABS", "MUL", "REDUCE_MAX", "REDUCE_MIN", *CHOICES)  # operators that may give an infinity that they read
 
 
 def sums_with_masks(
@@ -33,6 +36,35 @@ def sums_with_masks(
     """Return the results of operators that mask the scores of a Softmax of real numbers."""
     graphs = [_MaskedGraph(graph, reals, None) for graph in file.subgraphs]
     return [each.graph.tensors[place].name for each in graphs for place in each.before(each.real_softmaxes)]
+
+
+def tests_for_infinity(file: Model) -> dict[str, str]:
+    """Return the results of operators that compare with infinity, and of those that pass it on to them."""
+    results: dict[str, str] = {}
+    for graph in file.subgraphs:
+        producers = {each: row for row in graph.operators for each in row.outputs}
+        waiting = [row for row in graph.operators if row.name in COMPARISONS and _reads_infinity(graph, row)]
+        while waiting:
+            row = waiting.pop()
+            name = graph.tensors[row.outputs[0]].name
+            if name not in results:
+                results[name] = "integers are never infinite"
+                before = [producers[each] for each in row.inputs if each in producers]
+                waiting += [each for each in before if each.name in (*PASSED_ON, *VIEWS)]
+    return results
+
+
+def _reads_infinity(graph: Subgraph, row: Operator) -> bool:
+    constants = [numbers for each in row.inputs if (numbers := _numbers(graph, each)) is not None]
+    return not all(np.isfinite(numbers).all() for numbers in constants)
+
+
+def _numbers(graph: Subgraph, tensor: int) -> NDArray[np.float32] | None:
+    """Return the numbers of a constant of real numbers; None of any other tensor."""
+    own = graph.tensors[tensor] if tensor >= 0 else None
+    if own is None or own.data is None or own.type != TensorType.FLOAT32:
+        return None
+    return own.content.view(np.float32).reshape(own.shape)
 
 
 def with_shallow_masks(
@@ -47,7 +79,8 @@ def with_shallow_masks(
         shallow, own = _MaskedGraph(graph, reals, ranges).shallow(DEPTH[kind])
         graphs.append(shallow)
         limits |= own
-    return file._replace(subgraphs=tuple(graphs)), limits
+    is_same = all(one is other for one, other in zip(graphs, file.subgraphs, strict=True))
+    return file if is_same else file._replace(subgraphs=tuple(graphs)), limits
 
 
 class _MaskedGraph:
@@ -60,7 +93,7 @@ class _MaskedGraph:
     """
 
     def __init__(self, graph: Subgraph, reals: Collection[str], ranges: Mapping[str, Range] | None) -> None:
-        self.graph, self.ranges = graph, ranges
+        self.graph, self.reals, self.ranges = graph, reals, ranges
         softmaxes = [row for row in graph.operators if row.name == "SOFTMAX"]
         self.real_softmaxes = [row for row in softmaxes if graph.tensors[row.outputs[0]].name in reals]
         self.integer_softmaxes = [row for row in softmaxes if row not in self.real_softmaxes]
@@ -92,7 +125,7 @@ class _MaskedGraph:
         floors = {tensor: low - depth for tensor, (low, _) in ends.items()}
         tensors, limits = list(self.graph.tensors), dict[str, Range]()
         for place in sorted({*rows, *(each for row in rows.values() for each in row.inputs)} - {-1}):
-            numbers, (low, high) = self._numbers(place), self.masks.get(place, (0.0, 0.0))
+            numbers, (low, high) = _numbers(self.graph, place), self.masks.get(place, (0.0, 0.0))
             if numbers is not None:
                 deepest = np.float32(low - below)
                 shallow = np.clip(numbers, deepest, None if place in self.masks else -deepest)
@@ -100,17 +133,24 @@ class _MaskedGraph:
             elif place in self.masks:
                 seen = (self.ranges or {}).get(tensors[place].name, (low, high))  # a factor of a difference is above
                 limits[tensors[place].name] = (floors.get(place, low - below), max(high, min(seen[1], high + below)))
-        return self.graph._replace(tensors=tuple(tensors)), limits
+        self._bound_limits(tensors, [row for row in self.graph.operators if row.outputs[0] not in rows])
+        is_same = all(one is other for one, other in zip(tensors, self.graph.tensors, strict=True))
+        return self.graph if is_same else self.graph._replace(tensors=tuple(tensors)), limits
 
-    def _numbers(self, tensor: int) -> NDArray[np.float32] | None:
-        own = self.graph.tensors[tensor]
-        if own.data is None or own.type != TensorType.FLOAT32:
-            return None
-        return own.content.view(np.float32).reshape(own.shape)
+    def _bound_limits(self, tensors: list[Tensor], rows: list[Operator]) -> None:
+        """Bound limits far beyond a result, which would have a scale that is none, by its range, in place."""
+        for row in rows:
+            name = tensors[row.outputs[0]].name
+            own_range = None if row.name not in LIMITS or name in self.reals else (self.ranges or {}).get(name)
+            for place in row.inputs if own_range is not None else ():
+                numbers = _numbers(self.graph, place)
+                if own_range is not None and numbers is not None and np.abs(numbers).max(initial=0) > MOST:
+                    bounded = np.clip(numbers, np.float32(own_range[0]), np.float32(own_range[1]))
+                    tensors[place] = replace(tensors[place], data=array_content(bounded))
 
     def _is_source(self, tensor: int) -> bool:
         """Return whether a constant or an input of the graph masks scores that it is added to."""
-        numbers, own = self._numbers(tensor), self.graph.tensors[tensor]
+        numbers, own = _numbers(self.graph, tensor), self.graph.tensors[tensor]
         if numbers is not None:
             return bool((numbers <= HIGHEST).any())
         is_fed = tensor in self.graph.inputs and own.type == TensorType.FLOAT32
@@ -120,7 +160,7 @@ class _MaskedGraph:
         """Return the least and the greatest number of a tensor, without those of a constant that mask."""
         if tensor in self.masks:
             return self.masks[tensor]
-        numbers = self._numbers(tensor)
+        numbers = _numbers(self.graph, tensor)
         if numbers is None:
             low, high = (self.ranges or {}).get(self.graph.tensors[tensor].name, (0.0, 0.0))
             return (0.0, max(high, 0.0)) if self._is_source(tensor) else (low, high)
@@ -131,7 +171,7 @@ class _MaskedGraph:
         """Return the range of a result where it does not mask; None where it never does."""
         seen = (self.ranges or {}).get(self.graph.tensors[row.outputs[0]].name, (-np.inf, np.inf))
         if row.name == "MUL":
-            factors = [numbers for each in row.inputs if (numbers := self._numbers(each)) is not None]
+            factors = [numbers for each in row.inputs if (numbers := _numbers(self.graph, each)) is not None]
             has_mask = any(np.abs(each).max(initial=0) >= LEAST_FACTOR for each in factors)
             return (0.0, 0.0) if has_mask else None
         operands = _values(row)
@@ -145,7 +185,7 @@ class _MaskedGraph:
         return (min(low for low, _ in ranges), max(high for _, high in ranges))
 
     def _is_all_mask(self, tensor: int) -> bool:
-        numbers = self._numbers(tensor)
+        numbers = _numbers(self.graph, tensor)
         return numbers is not None and bool((numbers <= HIGHEST).all())
 
 

@@ -24,7 +24,7 @@ from relayout.graph.source_names import Names
 from relayout.isolation.process import DiedError, Process
 from relayout.progress import say
 from relayout.quantization import findings
-from relayout.quantization.masks import Range, sums_with_masks, with_shallow_masks
+from relayout.quantization.masks import Range, sums_with_masks, tests_for_infinity, with_shallow_masks
 from relayout.quantization.ratios import real_ratios
 from relayout.quantization.request import QuantizationRequest
 from relayout.quantization.samples import WHITE, ModelInput, Samples
@@ -35,6 +35,8 @@ STAGE = "calibrating"  # the stage of a conversion in which samples are run
 REALS = (None, "float32")  # types of outputs that are real numbers
 SUMS = {"ADD": "AddOptions", "SUB": "SubOptions"}
 """Operators that shift integers of 16 bits instead of multiplying them where scales are powers of two."""
+ONE_SCALE_FOR_ALL = ("MAXIMUM", "MINIMUM", "SELECT_V2")
+"""Operators whose operands get the result's scale, by the quantizer in as many dimensions as the result has."""
 INTEGERS = ("int8", "int16")  # types of outputs that are those of the integers inside of a graph
 
 
@@ -197,6 +199,7 @@ def quantize_file(
     reasons = _reasons(file, request, operators, for_litert=for_litert)
     if request.is_calibrated:
         file, reasons = _with_own_outputs(file, reasons, request.output_type)
+        file = file._replace(subgraphs=tuple(map(_with_whole_ranks, file.subgraphs)))
     if request.kind == "int16x8":
         file = file._replace(subgraphs=tuple(map(_with_free_scales, file.subgraphs)))
     pixels = {
@@ -213,7 +216,7 @@ def quantize_file(
             if not request.is_calibrated:
                 return {}, []
             shallow, masked = with_shallow_masks(file, reasons, ranges, request.kind)
-            if masked:
+            if shallow is not file:
                 save(shallow, source)
             reals = real_ratios(file, request.kind, ranges, for_litert=for_litert)
             reals |= findings.real_joins(file, ranges) if joins_matter and request.output_type in REALS else {}
@@ -241,7 +244,7 @@ def _reasons(
     if not request.is_calibrated:
         return reasons
     slow = findings.slow_on_integers(file, for_litert=for_litert, with_ends=request.output_type in REALS)
-    reasons = findings.computed_divisors(file) | reasons
+    reasons = findings.computed_divisors(file) | tests_for_infinity(file) | reasons
     faster = slow | (findings.normalizations(file) if for_litert else {})
     faster |= dict.fromkeys(sums_with_masks(file, faster.keys() | reasons.keys()), MASKING)
     faster |= findings.parted_functions(file, frozenset(operators.values()), reasons | faster, for_litert=for_litert)
@@ -269,6 +272,25 @@ def _with_free_scales(graph: Subgraph) -> Subgraph:
         return row._replace(options=options(SUMS[row.name], **{**fields, "pot_scale_int16": False}))
 
     return graph._replace(operators=tuple(freed(row) if row.name in SUMS else row for row in graph.operators))
+
+
+def _with_whole_ranks(graph: Subgraph) -> Subgraph:
+    """Return a graph whose constants have the rank of the result with which they share a scale, or none."""
+    tensors, operators = list(graph.tensors), list[Operator]()
+    readers = Counter(each for row in graph.operators for each in row.inputs)
+    for row in graph.operators:
+        inputs, rank = list(row.inputs), len(tensors[row.outputs[0]].shape)
+        for place, each in enumerate(row.inputs if row.name in ONE_SCALE_FOR_ALL else ()):
+            own = tensors[each]
+            if own.data is not None and own.type == TensorType.FLOAT32 and 0 < len(own.shape) < rank:
+                shape = (*[1] * (rank - len(own.shape)), *own.shape)
+                if readers[each] > 1:
+                    own = replace(own, index=len(tensors), name=f"{own.name}/rank{rank}/{len(tensors)}")
+                    tensors.append(own)
+                inputs[place] = own.index
+                tensors[own.index] = replace(own, shape=shape, signature=shape)
+        operators.append(row._replace(inputs=tuple(inputs)))
+    return graph._replace(tensors=tuple(tensors), operators=tuple(operators))
 
 
 def _with_own_outputs(

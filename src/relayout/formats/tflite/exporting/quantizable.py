@@ -55,6 +55,7 @@ ROUNDING = frozenset(["CAST", "CEIL", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "ROUND"
 """Operators in which a rounding of an operand may change the result by a whole number."""
 FUSED = "fused_activation_function"
 SIX = 6.0
+FAR = 64.0  # a bound far above usual numbers: 8 bits hold no difference to it
 GUARDS = {"ADD": 1.01e-5, "MAXIMUM": float("inf")}
 """Operators that keep a root from 0 -> the largest number of which the square may do so instead.
 
@@ -307,6 +308,13 @@ class _Pass:
             return op.add(x, op.each("RELU", op.mul(x, slope.array - 1)))
         return op.add(x, op.mul(op.each("RELU", op.mul(x, -1.0)), op.sub(1.0, slope)))
 
+    def minimum(self, op: Rewriting) -> Results:
+        """Write MINIMUM: `c - relu(c - x)`, but `-max(-x, -c)` where no difference to a large c is exact."""
+        x, bound = op.operands
+        if bound.array is not None and np.abs(bound.array).max(initial=0) > FAR:
+            return op.mul(op.maximum(op.mul(x, -1.0), op.const(-bound.array)), -1.0)
+        return op.sub(bound, op.each("RELU", op.sub(bound, x)))
+
     def greatest(self, op: Rewriting) -> Results:
         """Write REDUCE_MAX: over height and width as a pool."""
         (x, axes), sides = op.operands, op.operands[0].dims[1:3]
@@ -370,7 +378,7 @@ FOR_INTEGERS: Mapping[str, FormOfPass] = {
     "LEAKY_RELU": _Pass.prelu,
     "PRELU": _Pass.prelu,
     "ABS": lambda _, op: op.maximum(op.operands[0], op.mul(op.operands[0], -1.0)),
-    "MINIMUM": lambda _, op: op.sub(op.operands[1], op.each("RELU", op.sub(op.operands[1], op.operands[0]))),
+    "MINIMUM": _Pass.minimum,
     "REDUCE_MAX": _Pass.greatest,
     "DEPTH_TO_SPACE": _Pass.depth_to_space,
     "SPACE_TO_DEPTH": _Pass.space_to_depth,
