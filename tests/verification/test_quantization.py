@@ -247,3 +247,33 @@ def test_an_input_of_bytes_moves_by_its_step_also_beside_words() -> None:
         values = left.runner().run(feeds, ["y"])
         assert 0.01 < spread.of(values, feeds)["y"].max_abs < 0.1
     assert verify(source, result, runs=4).ok
+
+
+JOINED = """
+    <ir_version: 10, opset_import: ["" : 21]>
+    g (float[n,2] x) => (float[n,5] y) {
+        boxes = MatMul(x, large)
+        scores = Sigmoid(x)
+        END
+    }
+"""
+LARGE = np.array([[900, -700, 300], [-200, 800, 600]], np.float32)
+IN_ONE_SCALE = "j = Concat<axis=1>(boxes, scores) q = QuantizeLinear(j, s, z) y = DequantizeLinear(q, s, z)"
+
+
+def test_a_part_that_one_scale_loses_is_an_alarm_beside_a_large_one() -> None:
+    """The boxes are all of the signal; samples may have different extents."""
+    one = model(JOINED.replace("END", "y = Concat<axis=1>(boxes, scores)"), large=LARGE)
+    other = model(JOINED.replace("END", IN_ONE_SCALE), large=LARGE, s=np.float32(20), z=np.int8(0))
+    samples = [{"x": RNG.normal(size=(count, 2)).astype(np.float32)} for count in (40, 24)]
+    loss = quantization_loss(one, other, inputs=samples)
+    (output,) = loss.outputs
+    assert output.decibels is not None
+    assert output.decibels > 30
+    assert output.quiet_part is not None
+    assert output.quiet_part.indices == (3, 4)
+    assert "a signal to noise of 0.0 dB in elements 3 to 4 of axis 1, below 10 dB" in loss.verdict
+    assert loss.to_dict()["outputs"][0]["quiet_part"] == {"axis": 1, "indices": (3, 4), "decibels": 0.0}
+    apart = "t = QuantizeLinear(scores, u, z) r = DequantizeLinear(t, u, z) y = Concat<axis=1>(boxes, r)"
+    close = model(JOINED.replace("END", apart), large=LARGE, u=np.float32(1 / 127), z=np.int8(0))
+    assert quantization_loss(one, close, inputs=samples).ok

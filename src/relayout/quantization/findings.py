@@ -317,11 +317,13 @@ def _joins(graph: Subgraph, ranges: Mapping[str, tuple[float, float]]) -> list[_
     producers = {each: operator for operator in graph.operators for each in operator.outputs}
     joins: list[_Join] = []
     waiting: list[tuple[int, int, tuple[Operator, ...]]] = [(output, output, ()) for output in graph.outputs]
+    visited = set[tuple[int, int]]()
     while waiting:
         output, tensor, path = waiting.pop(0)
         operator = producers.get(tensor)
-        if operator is None or operator.name not in (*JOINS, *VIEWS):
+        if operator is None or operator.name not in (*JOINS, *VIEWS) or (output, tensor) in visited:
             continue
+        visited.add((output, tensor))
         path = (*path, operator)
         waiting += [(output, each, path) for each in operator.inputs[: None if operator.name in JOINS else 1]]
         values = []

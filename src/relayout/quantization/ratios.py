@@ -64,20 +64,20 @@ def _before(
     graph: Subgraph, tensor: int, producers: Mapping[int, Operator], ranges: Mapping[str, tuple[float, float]]
 ) -> list[Operator]:
     """Return the operators that make a tensor of numbers that may be negative."""
-    waiting, rows = [tensor], list[Operator]()
+    waiting, rows = [tensor], dict[int, Operator]()
     while waiting:
         row = producers.get(waiting.pop())
-        if row is None or row in rows or not _is_positive(graph, row):
+        if row is None or row.outputs[0] in rows or not _is_positive(graph, row):
             continue
-        rows.append(row)
+        rows[row.outputs[0]] = row
         if row.name in MAKING or _is_square(row):
             continue
         computed = [each for each in row.inputs if each >= 0 and graph.tensors[each].data is None]
         waiting += [each for each in computed if ranges.get(graph.tensors[each].name, (0.0, 0.0))[0] >= 0]
-    for row in rows[::-1]:  # the farthest first
-        if row.name in CHOOSING and not any(producers.get(each) in rows for each in row.inputs):
-            rows.remove(row)
-    return rows
+    for result in reversed([*rows]):  # the farthest first
+        if rows[result].name in CHOOSING and not rows.keys() & set(rows[result].inputs):
+            del rows[result]
+    return [*rows.values()]
 
 
 def _is_positive(graph: Subgraph, row: Operator) -> bool:

@@ -49,11 +49,7 @@ class QuietPart:
         first, last = self.indices[0], self.indices[-1]
         if last - first + 1 > len(self.indices):
             return f"{len(self.indices)} elements of axis {self.axis}, from {first} to {last},"
-        return (
-            f"elements {first} to {last} of axis {self.axis}"
-            if last > first
-            else f"element {first} of axis {self.axis}"
-        )
+        return f"{f'elements {first} to {last}' if last > first else f'element {first}'} of axis {self.axis}"
 
 
 @dataclass(frozen=True)
@@ -330,7 +326,7 @@ class _Power:
 
     def __init__(self, pair: Pair, *, is_joined: bool) -> None:
         self._pair, self.name, self._is_joined = pair, pair.name, is_joined
-        self._slices: dict[int, _SlicePowers] = {}
+        self._slices: dict[tuple[int, int], _SlicePowers] = {}  # axis and extent -> powers along it
         self._signal = self._noise = 0.0
         self._rows = self._same = self._elements = self._equal = 0
         self._are_scores, self._is_exact, self._problem = False, False, ""
@@ -363,7 +359,7 @@ class _Power:
         if self._is_joined and np.isfinite(left).all() and np.isfinite(right).all():
             for axis, extent in enumerate(left.shape):
                 if 1 < extent <= MOST_SLICES and left.size >= LEAST_ELEMENTS * extent:
-                    powers = self._slices.setdefault(axis, _SlicePowers(axis))
+                    powers = self._slices.setdefault((axis, extent), _SlicePowers(axis))
                     powers.add(left.astype(np.float64), left.astype(np.float64) - right.astype(np.float64))
         if (same := top1_agreement(left, right)) is not None:
             self._are_scores = True
