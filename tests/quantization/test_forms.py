@@ -550,3 +550,17 @@ def test_a_bias_of_more_than_32_bits_stays_what_it_is() -> None:
         {"w": small, "k": (8, 6), "b": np.array([3, -4, 5, 3, 2, -6], np.float32)},
     )
     assert min(signal_to_noise(model, quantized(model, kind="int16x8").tflite)) > 60
+
+
+@pytest.mark.parametrize("target", ["ethos-u", "tflite-micro", "coral"])
+def test_a_softmax_of_16_bits_stays_one(target: str) -> None:
+    """A reader of the file sees a table and sums of 64 bits, which TensorFlow Lite Micro was refused for."""
+    model = build("float[1,6,32] x", "a = MatMul(x, k) y = Softmax(a)", WEIGHTS)
+    result = quantized(model, kind="int16x8", target=target)
+    assert operators(result)["SOFTMAX"] == 1
+    claims = result.report.claims
+    assert claims is not None
+    claimed = {row.operator: row.claimed for row in claims.operators}
+    assert claimed["tflite:SOFTMAX"] == (target != "coral")
+    again = relayout.convert(result.tflite, format="tflite", target=target)
+    assert again.report.operators == result.report.operators

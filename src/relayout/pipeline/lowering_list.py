@@ -124,6 +124,7 @@ def _is_restored(target: "Target | None", runtime: str, builtin: "Builtin") -> b
 
     1. Not where the runtime is older than it.
     2. Not where a target has kernels for the nodes alone: integers that it runs, and leaves to the CPU as that builtin.
+       Integers of a type for which it has no kernel stay the builtin.
     """
     from relayout.formats.tflite.exporting.older import lacks
     from relayout.formats.tflite.spelled_out import DOMAIN
@@ -132,7 +133,9 @@ def _is_restored(target: "Target | None", runtime: str, builtin: "Builtin") -> b
         return False
     rows = () if target is None else target.kernels
     claimed = any(row.domain == DOMAIN and builtin.name in row.op_types.split() for row in rows)
-    return target is None or claimed or builtin.has_reals or builtin.has_variables
+    kind = next((each.type.name for each in builtin.inputs if each is not None), "")
+    runs_kind = any(not row.types or kind in row.types for row in rows)
+    return target is None or claimed or not runs_kind or builtin.has_reals or builtin.has_variables
 
 
 def _is_decomposed(constants: Constants, target: "Target | None", node: ir.Node) -> bool:

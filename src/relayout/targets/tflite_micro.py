@@ -110,6 +110,7 @@ TARGET = beside_litert(
         Kernel("ReduceMax ReduceMin", types=BYTES, limits=UNIT),
         Kernel("Abs Elu", types=BYTES, limits=UNIT),
         Kernel("Softmax", types=TYPES, limits=UNIT, trailing="axis"),
+        Kernel("SOFTMAX", types=("INT16",), limits=(STATIC,), domain="tflite"),
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),
     ),
     builtins=MICRO,

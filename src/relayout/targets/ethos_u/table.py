@@ -481,6 +481,7 @@ TARGET = beside_litert(
         Kernel("Gelu", types=BYTES, limits=ANY, domain="com.microsoft"),
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC_BUT_N,)),
         Kernel("Softmax", types=TYPES, limits=(FEW_ROWS, *ANY), trailing="axis"),
+        Kernel("SOFTMAX", types=("INT16",), limits=(STATIC_BUT_N, FEW_ROWS), domain="tflite"),
         Kernel("UNIDIRECTIONAL_SEQUENCE_LSTM", types=("INT8",), limits=(STATIC_BUT_N, PLAIN_GATES), domain="tflite"),
     ),
     price=price,
