@@ -117,3 +117,37 @@ def test_numbers_that_have_no_scale(name: str, target: str, kind: Literal["int8"
     result = relayout.convert(model, format="tflite", target=target, quantize=kind, calibrate=samples[1:])
     (expected,), (got,) = with_runtime(model, samples[0]), run_reals(result.tflite, samples[0])
     assert decibels(expected, got) > 27
+
+
+def noise(operators: str, constants: dict[str, Array], target: str, inputs: str = "") -> float:
+    """Return the signal to noise of a network on samples that it has not seen."""
+    model = build(f"float[1,8,16] x{inputs}", operators, constants)
+    rng = np.random.default_rng(1)
+    half = np.tile(np.where(np.arange(8) < 5, 0, -1e4).astype(np.float32), (1, 8, 1))
+    samples = [{"x": rng.normal(size=(1, 8, 16)).astype(np.float32)} for _ in range(9)]
+    samples = [each | ({"half": half} if inputs else {}) for each in samples]
+    result = relayout.convert(model, format="tflite", target=target, quantize="int8", calibrate=samples[1:])
+    (expected,), (got,) = with_runtime(model, samples[0]), run_reals(result.tflite, samples[0])
+    return decibels(expected, got)
+
+
+WEIGHTS = {name: np.random.default_rng(5).normal(size=(16, 16)).astype(np.float32) * 0.35 for name in ("w", "u")}
+
+
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+def test_a_limit_that_several_operators_share_bounds_each_by_its_own_range(target: str) -> None:
+    constants = {"w": WEIGHTS["w"], "k": WEIGHTS["u"] * np.float32(0.02), "least": np.float32(LEAST)}
+    assert noise("a = MatMul(x, w) b = Max(a, least) c = MatMul(b, k) y = Max(c, least)", constants, target) > 25
+
+
+def test_a_large_factor_of_scores_is_no_mask() -> None:
+    constants = {"w": WEIGHTS["w"] * np.float32(0.001), "large": np.float32(2000)}
+    assert noise("a = MatMul(x, w) b = Mul(a, large) y = Softmax<axis = -1>(b)", constants, "ethos-u") > 25
+
+
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+def test_a_mask_behind_operators_that_move_it(target: str) -> None:
+    operators = """s = MatMul(x, w) m = Concat<axis = 2>(half, zeros) t = Add(s, m) p = Softmax<axis = -1>(t)
+        y = MatMul(p, u)"""
+    constants = {**WEIGHTS, "zeros": np.zeros((1, 8, 8), np.float32)}
+    assert noise(operators, constants, target, ", float[1,8,8] half") > 25

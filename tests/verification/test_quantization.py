@@ -271,9 +271,9 @@ def test_a_part_that_one_scale_loses_is_an_alarm_beside_a_large_one() -> None:
     assert output.decibels is not None
     assert output.decibels > 30
     assert output.quiet_part is not None
-    assert output.quiet_part.indices == (3, 4)
+    assert (output.quiet_part.begin, output.quiet_part.end) == (3, 5)
     assert "a signal to noise of 0.0 dB in elements 3 to 4 of axis 1, below 10 dB" in loss.verdict
-    assert loss.to_dict()["outputs"][0]["quiet_part"] == {"axis": 1, "indices": (3, 4), "decibels": 0.0}
+    assert loss.to_dict()["outputs"][0]["quiet_part"] == {"axis": 1, "begin": 3, "end": 5, "decibels": 0.0}
     apart = "t = QuantizeLinear(scores, u, z) r = DequantizeLinear(t, u, z) y = Concat<axis=1>(boxes, r)"
     close = model(JOINED.replace("END", apart), large=LARGE, u=np.float32(1 / 127), z=np.int8(0))
     assert quantization_loss(one, close, inputs=samples).ok

@@ -358,6 +358,8 @@ def _check_own(own: Pass, where: str, columns: Sequence[str]) -> None:
         parameters = own.parameters()
     except (TypeError, ValueError):  # None, a class
         raise LayoutError(f"{where}: {own.function!r} does not say what it takes: write a function") from None
-    for name in filter(None, (own.column, *parameters)):
-        if name not in columns:
-            raise LayoutError(f"{where} takes {name!r}, which no target has{nearest(name, columns)}")
+    fields = [name for name in columns if name not in ("model", "target")]
+    for names, known in (((own.column,), fields), (parameters, columns)):
+        for name in filter(None, names):
+            if name not in known:
+                raise LayoutError(f"{where} takes {name!r}, which no target has{nearest(name, known)}")

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor, array_content
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph, array_content
 from relayout.quantization.findings import VIEWS
 
 Range = tuple[float, float]
@@ -25,6 +25,8 @@ MOST = 1e30  # numbers from here on have no scale
 DEPTH = {"int8": 10.0, "int16x8": 16.0}
 """Kind of quantization -> how far below all scores a place has no share, even where hundreds are masked."""
 SUMS, CHOICES, LIMITS = ("ADD", "SUB"), ("SELECT", "SELECT_V2"), ("MAXIMUM", "MINIMUM")
+MOVES = ("BROADCAST_TO", "GATHER", "SLICE", "STRIDED_SLICE", "TILE")
+"""Operators that give some numbers of their first operand, each once or more often."""
 COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
 PASSED_ON = ("ABS", "MUL", "REDUCE_MAX", "REDUCE_MIN", *CHOICES)  # operators that may give an infinity that they read
 
@@ -123,30 +125,32 @@ class _MaskedGraph:
         ends = {row.inputs[0]: self.masks[row.inputs[0]] for row in self.integer_softmaxes if row.inputs[0] in rows}
         below = depth + max((high - low for low, high in ends.values()), default=0.0)
         floors = {tensor: low - depth for tensor, (low, _) in ends.items()}
-        tensors, limits = list(self.graph.tensors), dict[str, Range]()
-        for place in sorted({*rows, *(each for row in rows.values() for each in row.inputs)} - {-1}):
-            numbers, (low, high) = _numbers(self.graph, place), self.masks.get(place, (0.0, 0.0))
-            if numbers is not None:
-                deepest = np.float32(low - below)
-                shallow = np.clip(numbers, deepest, None if place in self.masks else -deepest)
-                tensors[place] = replace(tensors[place], data=array_content(shallow))
-            elif place in self.masks:
-                seen = (self.ranges or {}).get(tensors[place].name, (low, high))  # a factor of a difference is above
-                limits[tensors[place].name] = (floors.get(place, low - below), max(high, min(seen[1], high + below)))
-        self._bound_limits(tensors, [row for row in self.graph.operators if row.outputs[0] not in rows])
-        is_same = all(one is other for one, other in zip(tensors, self.graph.tensors, strict=True))
-        return self.graph if is_same else self.graph._replace(tensors=tuple(tensors)), limits
+        changes, limits = dict[tuple[int, int], NDArray[np.float32]](), dict[str, Range]()
+        for number, row in enumerate(self.graph.operators):
+            is_masked = row.outputs[0] in rows
+            for slot, place in enumerate(row.inputs):
+                numbers, name = _numbers(self.graph, place), self.graph.tensors[place].name
+                low, high = self.masks.get(place, (0.0, 0.0))
+                if numbers is None and is_masked and place in self.masks:
+                    seen = (self.ranges or {}).get(name, (low, high))  # the factor of a difference is above its scores
+                    limits[name] = (floors.get(place, low - below), max(high, min(seen[1], high + below)))
+                elif numbers is not None and is_masked:
+                    deepest = np.float32(low - below)
+                    changes[number, slot] = np.clip(numbers, deepest, None if place in self.masks else -deepest)
+                elif numbers is not None and (own_range := self._far_limit(row, numbers)) is not None:
+                    changes[number, slot] = np.clip(numbers, np.float32(own_range[0]), np.float32(own_range[1]))
+        for tensor in rows:
+            name, (low, high) = self.graph.tensors[tensor].name, self.masks[tensor]
+            seen = (self.ranges or {}).get(name, (low, high))
+            limits[name] = (floors.get(tensor, low - below), max(high, min(seen[1], high + below)))
+        return _with_constants(self.graph, changes), limits
 
-    def _bound_limits(self, tensors: list[Tensor], rows: list[Operator]) -> None:
-        """Bound limits far beyond a result, which would have a scale that is none, by its range, in place."""
-        for row in rows:
-            name = tensors[row.outputs[0]].name
-            own_range = None if row.name not in LIMITS or name in self.reals else (self.ranges or {}).get(name)
-            for place in row.inputs if own_range is not None else ():
-                numbers = _numbers(self.graph, place)
-                if own_range is not None and numbers is not None and np.abs(numbers).max(initial=0) > MOST:
-                    bounded = np.clip(numbers, np.float32(own_range[0]), np.float32(own_range[1]))
-                    tensors[place] = replace(tensors[place], data=array_content(bounded))
+    def _far_limit(self, row: Operator, numbers: NDArray[np.float32]) -> Range | None:
+        """Return the range of what a limit far beyond it bounds, whose scale would be none; None of other operands."""
+        name = self.graph.tensors[row.outputs[0]].name
+        if row.name not in LIMITS or name in self.reals or np.abs(numbers).max(initial=0) <= MOST:
+            return None
+        return (self.ranges or {}).get(name)
 
     def _is_source(self, tensor: int) -> bool:
         """Return whether a constant or an input of the graph masks scores that it is added to."""
@@ -173,7 +177,7 @@ class _MaskedGraph:
         if row.name == "MUL":
             factors = [numbers for each in row.inputs if (numbers := _numbers(self.graph, each)) is not None]
             has_mask = any(np.abs(each).max(initial=0) >= LEAST_FACTOR for each in factors)
-            return (0.0, 0.0) if has_mask else None
+            return (0.0, 0.0) if has_mask and self._is_share(row) else None
         operands = _values(row)
         if not any(each in self.masks for each in operands):
             return None
@@ -184,6 +188,12 @@ class _MaskedGraph:
         ranges = [self._range(each) for each in operands if not self._is_all_mask(each)] or [(0.0, 0.0)]
         return (min(low for low, _ in ranges), max(high for _, high in ranges))
 
+    def _is_share(self, row: Operator) -> bool:
+        """Return whether the computed operands of a product lie between 0 and 1, as far as samples ran."""
+        names = [self.graph.tensors[each].name for each in row.inputs if _numbers(self.graph, each) is None]
+        ranges = [(self.ranges or {}).get(name, (0.0, 1.0)) for name in names]
+        return all(low >= 0 and high <= 1 for low, high in ranges)
+
     def _is_all_mask(self, tensor: int) -> bool:
         numbers = _numbers(self.graph, tensor)
         return numbers is not None and bool((numbers <= HIGHEST).all())
@@ -191,8 +201,19 @@ class _MaskedGraph:
 
 def _values(row: Operator) -> tuple[int, ...]:
     """Return the operands whose numbers an operator gives on."""
-    if row.name in (*SUMS, "MAXIMUM"):
+    if row.name in (*SUMS, "MAXIMUM", "CONCATENATION"):
         return row.inputs
     if row.name in CHOICES:
         return row.inputs[1:]
-    return row.inputs[:1] if row.name in VIEWS else ()
+    return row.inputs[:1] if row.name in (*VIEWS, *MOVES) else ()
+
+
+def _with_constants(graph: Subgraph, changes: Mapping[tuple[int, int], NDArray[np.float32]]) -> Subgraph:
+    """Return a graph with other constants for some operands, by the place of an operator and of its operand."""
+    tensors, operators = list(graph.tensors), list(graph.operators)
+    for (number, slot), numbers in changes.items():
+        own, inputs = graph.tensors[graph.operators[number].inputs[slot]], list(operators[number].inputs)
+        inputs[slot], name = len(tensors), f"{own.name}/{len(tensors)}"
+        tensors.append(replace(own, index=len(tensors), name=name, data=array_content(numbers)))
+        operators[number] = operators[number]._replace(inputs=tuple(inputs))
+    return graph._replace(tensors=tuple(tensors), operators=tuple(operators)) if changes else graph

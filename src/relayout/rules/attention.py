@@ -75,7 +75,7 @@ def _size(operator: Operator, slot: int, heads: int) -> int:
 def _length(operator: Operator, slot: int, axis: int) -> int:
     """Return an extent of an input; 0 where it is not known."""
     shape = operator.shape(slot)
-    dim = shape[axis] if shape else 0
+    dim = shape[axis] if shape and axis < len(shape) else 0
     return dim if isinstance(dim, int) else 0
 
 
@@ -229,7 +229,7 @@ def quantized_attention(operator: Operator) -> Fact:
 def _embedding_shapes(operator: Operator) -> list[Output]:
     """Return a row of the table for each word, a count for each row of words, and the sums of rows."""
     words, table, kind = operator.shape(), operator.shape(2), operator.kind(2)
-    if words is None or table is None:
+    if words is None or table is None or len(words) != 2 or len(table) != 2:
         return [(kind, None)]
     rows = (kind, (*words, table[-1]))
     return [rows, (ir.DataType.INT32, words[:1]), rows]

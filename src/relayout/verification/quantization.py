@@ -19,7 +19,7 @@ from relayout.verification.compare import PIECE, Tolerance, top1_agreement
 from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import user_feeds
 from relayout.verification.pairs import Pair
-from relayout.verification.side import Array, ModelValue, Precision, RunnableModel, Source, open_side
+from relayout.verification.side import Array, Precision, RunnableModel, Source, open_side
 
 if TYPE_CHECKING:
     from relayout.terminal import Grid, Line
@@ -29,27 +29,26 @@ LEAST_DECIBELS = {Precision.FLOAT16: 30.0, Precision.QUANTIZED: 10.0}
 LEAST_AGREEMENT = 0.5  # the share of equal elements below which an output of indices is an alarm
 CLEAN = 50.0  # decibels from which on noise does not count as lost later: 8 bits of a full range have as many
 WORST = 5  # how many tensors are listed
-JOINS = frozenset(("Concat", "CONCATENATION", "PACK"))
+JOINS = {"Concat", "CONCATENATION"}
 VIEWS = {*ONNX_VIEWS, "EXPAND_DIMS", "RESHAPE", "SQUEEZE", "TRANSPOSE"}
 """Operators behind which a joined value is still one."""
-QUIET = 32  # a slice whose numbers are smaller than the largest by this factor has a few of 255 steps
-LEAST_ELEMENTS, MOST_SLICES = 16, 1 << 16  # elements of a slice by which its size is known; slices that are looked at
+QUIET = 32  # a value whose numbers are smaller than the largest by this factor has a few of 255 steps
 
 
 @dataclass(frozen=True)
 class QuietPart:
-    """The slices of an output whose numbers are far smaller than those beside them."""
+    """A joined value of an output, far smaller than those beside it."""
 
-    axis: int  # which they are slices of
-    indices: tuple[int, ...]  # their places along it, ascending
-    decibels: float  # their signal to noise
+    axis: int  # of the output, along which values are joined
+    begin: int  # its place along it
+    end: int  # and behind its last element
+    decibels: float  # its signal to noise
 
     def __str__(self) -> str:
         """Return where it is: `elements 4 to 11 of axis 1`."""
-        first, last = self.indices[0], self.indices[-1]
-        if last - first + 1 > len(self.indices):
-            return f"{len(self.indices)} elements of axis {self.axis}, from {first} to {last},"
-        return f"{f'elements {first} to {last}' if last > first else f'element {first}'} of axis {self.axis}"
+        last = self.end - 1
+        places = f"elements {self.begin} to {last}" if last > self.begin else f"element {last}"
+        return f"{places} of axis {self.axis}"
 
 
 @dataclass(frozen=True)
@@ -260,7 +259,7 @@ def measured(
 ) -> QuantizationLoss:
     """Return the loss of each value that the two models of a comparison have."""
     comparison.ranges = comparison.right.ranges
-    joined = _joined_outputs(comparison.left)
+    joins = _joins_of(comparison.left)
     losses: dict[tuple[str, bool], _Power] = {}
     for run, sample in enumerate(samples):
         rng = np.random.default_rng([seed, run])
@@ -270,7 +269,7 @@ def measured(
                 if piece.is_output or (left is not None and right is not None):
                     key = (pair.left.name, piece.is_output)
                     if key not in losses:
-                        losses[key] = _Power(pair, is_joined=piece.is_output and pair.left.name in joined)
+                        losses[key] = _Power(pair, joins.get(pair.left.name, ()) if piece.is_output else ())
                     losses[key].add(left, right)
     rows = [power.row(is_output) for (_, is_output), power in losses.items()]
     rows.sort(key=lambda row: (row.order, row.is_output))
@@ -285,48 +284,87 @@ def measured(
     )
 
 
-def _joined_outputs(side: RunnableModel) -> set[str]:
-    """Return the outputs of a model that join values."""
-    values = {value.name: value for value in side.interiors} | {value.name: value for value in side.outputs}
+@dataclass(frozen=True)
+class _Join:
+    """Values that are joined on the way to an output."""
 
-    def joins(value: ModelValue | None) -> bool:
-        if value is not None and value.operator in VIEWS and value.operands:
-            return joins(values.get(value.operands[0]))
-        return value is not None and value.operator in JOINS
-
-    return {value.name for value in side.outputs if joins(value)}
+    axis: int | None  # of the output, along which they are; None: the one that is as long as they are together
+    extents: tuple[int, ...]  # along it, one for each value
 
 
-class _SlicePowers:
-    """The power, the noise and the largest number of each slice along an axis, over all samples."""
+def _joins_of(side: RunnableModel) -> dict[str, list[_Join]]:
+    """Return the joins on the way to each output of a model, as far as shapes are known."""
+    values = {value.name: value for value in (*side.interiors, *side.outputs)}
+    joins: dict[str, list[_Join]] = {}
+    for output in side.outputs:
+        waiting, visited = [output], set[str]()
+        while waiting:
+            value = waiting.pop()
+            if value.name in visited or value.operator not in VIEWS | JOINS:
+                continue
+            visited.add(value.name)
+            operands = [each for name in value.operands if (each := values.get(name)) is not None]
+            waiting += operands[: None if value.operator in JOINS else 1]
+            if value.operator in JOINS and len(operands) == len(value.operands):
+                join = _join(value.shape, [each.shape for each in operands], is_output=value is output)
+                joins.setdefault(output.name, []).extend([join] if join is not None else [])
+    return joins
 
-    def __init__(self, axis: int) -> None:
-        self.axis = axis
-        self.signal = self.noise = self.largest = np.zeros(1)
 
-    def add(self, signal: Array, noise: Array) -> None:
-        """Add a sample, and what another model's differs from it."""
-        rest = tuple(axis for axis in range(signal.ndim) if axis != self.axis)
-        self.signal = self.signal + (signal**2).sum(rest)
-        self.noise = self.noise + (noise**2).sum(rest)
-        self.largest = np.maximum(self.largest, abs(signal).max(rest))
+def _join(
+    shape: tuple[int | None, ...] | None, operands: Sequence[tuple[int | None, ...] | None], *, is_output: bool
+) -> _Join | None:
+    """Return along which axis values are joined, by the shapes of all; None if they do not say."""
+    if shape is None or any(each is None or len(each) != len(shape) for each in operands):
+        return None
+    for axis, length in enumerate(shape):
+        extents = tuple(extent for each in operands if each is not None and (extent := each[axis]) is not None)
+        if len(extents) == len(operands) > 1 and sum(extents) == length:
+            return _Join(axis if is_output else None, extents)
+    return None
 
-    def quiet_part(self) -> QuietPart | None:
-        """Return the slices that are far smaller than the largest, and not 0."""
-        quiet = (self.largest * QUIET < self.largest.max()) & (self.largest > 0)
-        if not quiet.any():
-            return None
-        signal, noise = self.signal[quiet].sum(), self.noise[quiet].sum()
-        decibels = math.inf if not noise else 10 * math.log10(signal / noise)
-        return QuietPart(self.axis, tuple(np.flatnonzero(quiet).tolist()), decibels)
+
+class _PartPowers:
+    """The power, the noise and the largest number of each value that a join joins, over all samples."""
+
+    def __init__(self, join: _Join) -> None:
+        self.join, self.axis = join, -1
+        self.signal, self.noise, self.largest = ([0.0] * len(join.extents) for _ in range(3))
+
+    def add(self, left: Array, right: Array) -> None:
+        """Add a sample, and what another model makes of it; nothing where it does not show the axis."""
+        whole = sum(self.join.extents)
+        axes = [axis for axis, extent in enumerate(left.shape) if extent == whole]
+        if self.join.axis is not None:
+            axes = [axis for axis in axes if axis == self.join.axis]
+        if len(axes) != 1:
+            return
+        (self.axis,), begin = axes, 0
+        for place, extent in enumerate(self.join.extents):
+            part = [slice(None)] * self.axis + [slice(begin, begin + extent)]
+            one, other = (array[tuple(part)].astype(np.float64) for array in (left, right))
+            self.signal[place] += float(np.square(one).sum())
+            self.noise[place] += float(np.square(one - other).sum())
+            self.largest[place] = max(self.largest[place], float(np.abs(one).max(initial=0.0)))
+            begin += extent
+
+    def quiet_parts(self) -> Iterator[QuietPart]:
+        """Yield the values that are far smaller than the largest, and not 0."""
+        begin = 0
+        rows = zip(self.join.extents, self.signal, self.noise, self.largest, strict=True)
+        for extent, signal, noise, largest in rows:
+            if signal > 0 and largest * QUIET < max(self.largest):
+                decibels = math.inf if not noise else 10 * math.log10(signal / noise)
+                yield QuietPart(self.axis, begin, begin + extent, decibels)
+            begin += extent
 
 
 class _Power:
     """The power of a value and of its noise, added up over samples."""
 
-    def __init__(self, pair: Pair, *, is_joined: bool) -> None:
-        self._pair, self.name, self._is_joined = pair, pair.name, is_joined
-        self._slices: dict[tuple[int, int], _SlicePowers] = {}  # axis and extent -> powers along it
+    def __init__(self, pair: Pair, joins: Iterable[_Join]) -> None:
+        self._pair, self.name = pair, pair.name
+        self._parts = [_PartPowers(join) for join in joins]
         self._signal = self._noise = 0.0
         self._rows = self._same = self._elements = self._equal = 0
         self._are_scores, self._is_exact, self._problem = False, False, ""
@@ -356,11 +394,9 @@ class _Power:
             mine, noise = mine[sound], mine[sound] - theirs[sound]
             self._signal += float(mine @ mine)
             self._noise += float(noise @ noise) if np.isfinite(noise).all() else math.inf
-        if self._is_joined and np.isfinite(left).all() and np.isfinite(right).all():
-            for axis, extent in enumerate(left.shape):
-                if 1 < extent <= MOST_SLICES and left.size >= LEAST_ELEMENTS * extent:
-                    powers = self._slices.setdefault((axis, extent), _SlicePowers(axis))
-                    powers.add(left.astype(np.float64), left.astype(np.float64) - right.astype(np.float64))
+        if self._parts and np.isfinite(left).all() and np.isfinite(right).all():
+            for part in self._parts:
+                part.add(left, right)
         if (same := top1_agreement(left, right)) is not None:
             self._are_scores = True
             self._rows, self._same = self._rows + same[1], self._same + same[0]
@@ -393,7 +429,7 @@ class _Power:
             order=value.order,
             problem=self._problem,
             quiet_part=min(
-                (part for powers in self._slices.values() if (part := powers.quiet_part()) is not None),
+                (part for powers in self._parts for part in powers.quiet_parts()),
                 key=lambda part: part.decibels,
                 default=None,
             ),
@@ -423,7 +459,7 @@ def _finite(decibels: float | None) -> float | None:
 
 
 def _of_part(part: QuietPart | None) -> str:
-    return "" if part is None else f"; {in_decibels(part.decibels)} in {part}".rstrip(",")
+    return "" if part is None else f"; {in_decibels(part.decibels)} in {part}"
 
 
 def in_decibels(ratio: float | None) -> str:

@@ -64,3 +64,29 @@ def test_what_has_no_definition_says_why() -> None:
     )
     with pytest.raises(UnsupportedError, match=r"known only at run time.*--dim n=N"):
         relayout.convert(source, format="tflite")
+
+
+@pytest.mark.parametrize("keys", ["float[2,5,8] k, float[2,5,8] v", "float[2,2,5,4] k, float[2,2,5,4] v"])
+def test_a_mask_of_counts_counts_the_keys_not_the_queries(keys: str) -> None:
+    source = model(
+        f"g (float[2,1,8] q, {keys}, int32[2] m) => (float[2,1,8] y)"
+        " { y = com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v, , m) }"
+    )
+    shape = (2, 5, 8) if "5,8" in keys else (2, 2, 5, 4)
+    feed = {"q": floats(2, 1, 8), "k": floats(*shape, seed=1), "v": floats(*shape, seed=2)}
+    agrees(source, {**feed, "m": np.array([3, 2], np.int32)})
+
+
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ("MatMulIntegerToFloat(a, b)", "operand 3 is missing"),
+        ("EmbedLayerNormalization(a, , b, b, , d, d)", "no matrices"),
+        ("QAttention<num_heads=3>(c, b, d, s, s)", "3 heads of 8 elements"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(node: str, said: str) -> None:
+    text = f"""g (uint8[5] a, uint8[8,24] b, uint8[2,5,8] c, float[24] d, float s) => (y)
+        {{ y = com.microsoft.{node} }}"""
+    with pytest.raises(UnsupportedError, match=said):
+        relayout.convert(model(text), format="tflite")

@@ -87,21 +87,27 @@ class AttentionBody(DefinitionBody):
             scores = self.add("Add", scores, bias)
         return self.add("MatMul", self.add("Softmax", scores, axis=3), value)
 
-    def bias(self, mask: int, addend: int) -> str:
-        """Add what is added to scores: an operand, and a large negative number where a mask of keys is 0."""
-        bias = f"x{addend}" if self.has(addend) else ""
+    def bias(self, mask: int, addend: int | None, keys: tuple[int, int] | None) -> str:
+        """Add what is added to scores: an operand, and a large negative number where a mask of keys is 0.
+
+        Args:
+            mask: the operand that is a mask.
+            addend: the operand that is added, if there may be one.
+            keys: the operand and its axis that is the sequence of all keys; None if they are joined of two.
+        """
+        bias = f"x{addend}" if addend is not None and self.has(addend) else ""
         if not self.has(mask):
             return bias
-        shown = self.add("Cast", self._shown_keys(mask), to=int(ir.DataType.from_numpy(self.real)))
+        shown = self.add("Cast", self._key_mask(mask, keys), to=int(ir.DataType.from_numpy(self.real)))
         hidden = self.add("Sub", self.real_const(1.0), shown)
         hidden = self.add("Mul", hidden, self.real_const(self.number("mask_filter_value", MASKED)))
         return self.add("Add", bias, hidden) if bias else hidden
 
-    def _shown_keys(self, mask: int) -> str:
+    def _key_mask(self, mask: int, keys: tuple[int, int] | None) -> str:
         """Add 1 for each key that a mask shows, 0 for the others, `b 1 s t` or `b 1 1 t`."""
         rank = len(self.dims(mask))
-        if rank == 1 and self.dims(mask) == self.dims(0)[:1]:  # how many keys of each row are shown
-            return self.add("Less", self.arange(self.sequence(0, 1)), self.reshape(f"x{mask}", -1, 1, 1, 1))
+        if rank == 1 and self.dims(mask) == self.dims(0)[:1] and keys is not None:  # how many keys of a row are shown
+            return self.add("Less", self.arange(self.sequence(*keys)), self.reshape(f"x{mask}", -1, 1, 1, 1))
         if rank not in (2, 3):
             raise Unwritable("a mask of another form than one element for each key")
         extents = (0, 1, 1, -1) if rank == 2 else (0, 1, self.extent(mask, 1), -1)
@@ -165,7 +171,7 @@ def _multi_head_attention(body: AttentionBody) -> None:
     for place, past in enumerate((PAST_KEY, PAST_VALUE)):
         if body.has(past):
             others[place] = body.add("Concat", f"x{past}", others[place], axis=2)
-    bias = body.bias(4, 5)
+    bias = body.bias(4, 5, None if body.has(PAST_KEY) else (1, len(body.dims(1)) - 2))
     if body.integer("unidirectional"):
         columns = sum(body.extent(slot, axis) for slot, axis in ((1, -2), (PAST_KEY, 2)) if body.has(slot))
         bias = body.later(body.extent(0, 1), columns, bias)
@@ -187,23 +193,27 @@ def _quantized_attention(body: AttentionBody) -> None:
     """MatMul of the real numbers to queries, keys and values, then as MultiHeadAttention."""
     if body.has(8):
         raise Unwritable("keys and values of an earlier run")
-    _self_attention(body, body.real_numbers("x0", 3, 6), body.weights(1, 4, 7), (5, len(body.node.inputs)))
+    _self_attention(body, body.real_numbers("x0", 3, 6), body.weights(1, 4, 7), (5, None))
 
 
 def _self_attention(
     body: AttentionBody,
     states: str,  # the hidden states, `b s c`
     weights: str,  # the matrix that makes queries, keys and values of them, `c 3*h*d`
-    masks: tuple[int, int],  # the operands that are a mask of keys and an addend to the scores
+    masks: tuple[int, int | None],  # the operands that are a mask of keys and an addend to the scores
 ) -> None:
     if body.gives(1) or body.integer("do_rotary"):
         raise Unwritable("keys and values as a result, or angles")
+    if len(body.dims(0)) != 3 or len(body.dims(1)) != 2:
+        raise Unwritable("states or weights of another rank than 3 and 2")
     count, width = body.head_count(), body.extent(1, 1) // 3
+    if width % count:
+        raise Unwritable(f"{count} heads of {width} elements together")
     joined = body.add("MatMul", states, weights)
     if body.has(2):
         joined = body.add("Add", joined, "x2")
     parts = [body.heads(body.part(joined, 2, width * place, width), count, width // count) for place in range(3)]
-    bias = body.bias(*masks)
+    bias = body.bias(*masks, (0, 1))
     if body.integer("unidirectional"):
         bias = body.later(body.extent(0, 1), body.extent(0, 1), bias)
     query, key, value = parts

@@ -105,12 +105,14 @@ class DefinitionBody(NodeReading):
         return self.add("Mul", real, f"x{scale}")
 
     def weights(self, slot: int, scale: int, zero: int) -> str:
-        """Add the real numbers of an operand; those of a constant stay integers in the file."""
+        """Add the real numbers of an operand, of one scale or one for each column; a constant stays integers."""
         operands = [each for each in (slot, scale, zero) if self.has(each)]
-        has_one_scale = all(prod(known(self.dims(each))) == 1 for each in operands[1:])
+        sizes = {prod(known(self.dims(each))) for each in operands[1:]}
+        has_one_scale = sizes == {1}
         values = [self.value(each) for each in operands]
         is_constant = all(value.const_value is not None and not value.is_graph_input() for value in values)
-        if not is_constant or not (has_one_scale or (self.version >= SCALE_PER_PLACE and len(self.dims(scale)) == 1)):
+        is_by_column = self.version >= SCALE_PER_PLACE and len(self.dims(scale)) == 1 and len(sizes) == 1
+        if not is_constant or not (has_one_scale or is_by_column):
             return self.real_numbers(f"x{slot}", scale, zero)
         others = [f"x{each}" for each in operands[1:]]
         if has_one_scale:
@@ -141,6 +143,9 @@ class DefinitionBody(NodeReading):
         """Return the definition, whose operands are `x0`, `x1`, … and whose results `y0`, `y1`, …"""
         ends = ("x", self.node.inputs), ("y", self.node.outputs)
         inputs, outputs = ([f"{letter}{slot}" for slot in range(len(values))] for letter, values in ends)
+        names = {name for node in self.nodes for name in node.input}
+        for slot in sorted(int(name[1:]) for name in names if name.startswith("x") and name[1:].isdecimal()):
+            self.value(slot)  # it must be there
         opsets = [
             onnx.helper.make_opsetid(domain, version) for domain, version in ({"": FIRST} | {**self.imports}).items()
         ]
@@ -156,6 +161,7 @@ def definition_by(
     domains: Sequence[str],  # the domains of the operators, of which any is meant
     definitions: Mapping[str, Callable[[Body], None]],  # operator -> what adds the nodes that compute it
     start: Callable[..., Body],  # makes an empty body for a node and the model's imports
+    first: int = FIRST,  # the first version of the standard with which they are defined
 ) -> Definition:
     """Return a definition that raises `Unwritable` of an operator that it cannot define as it is used."""
 
@@ -164,8 +170,8 @@ def definition_by(
         if define is None:
             return None
         body = start(node, imports)
-        if body.version < FIRST:
-            raise Unwritable(f"opset {body.version}: from {FIRST} on it has a definition")
+        if body.version < first:
+            raise Unwritable(f"opset {body.version}: from {first} on it has a definition")
         if body.shape is None:
             raise Unwritable("the rank of an operand is not known")
         define(body)

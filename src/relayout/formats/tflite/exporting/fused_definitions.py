@@ -1,4 +1,4 @@
-"""Definitions of operators of com.microsoft that hold several others: the operators that were there.
+"""Definitions of operators of com.microsoft that each stand for several of the standard.
 
 FusedConv(x, w, b, z)            ->  Relu(Add(Conv(x, w, b), z))
 DynamicQuantizeMatMul(x, w, s)   ->  MatMul((integers - zero) * scale, DequantizeLinear(w, s))
@@ -34,7 +34,8 @@ PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {  # activation -> what its param
     "Clip": ("min", "max"),
 }
 OPERANDS = ("Clip",)  # activations whose parameters are operands; those of others are attributes
-IN_BLOCKS = 21  # the version from which on it has one for each block
+DYNAMIC = 11  # the version of the standard that brings DynamicQuantizeLinear
+IN_BLOCKS = 21  # the version from which on a DequantizeLinear has a scale for each block
 WHOLE_BYTE = 8
 SIGNED = {
     4: ir.DataType.INT4.numpy(),
@@ -59,7 +60,8 @@ def _fused_gemm(body: DefinitionBody) -> None:
     operands = [f"x{slot}" for slot in range(3) if body.has(slot)]
     result = body.add("Gemm", *operands)
     body.take_attributes(ACTIVATION, *names)
-    _activate(body, result, [body.number(name) for name in names if name in body.node.attributes])
+    count = len(PARAMETERS_OF.get(body.text(ACTIVATION), ()))  # others are left over
+    _activate(body, result, [body.number(name) for name in names[:count] if name in body.node.attributes])
 
 
 def _activate(body: DefinitionBody, result: str, parameters: list[float]) -> None:
@@ -85,12 +87,19 @@ def _matmul_integer_to_float(body: DefinitionBody) -> None:
 
 def _dynamic_quantize_matmul(body: DefinitionBody) -> None:
     """DynamicQuantizeLinear, MatMul of the real numbers, and Add."""
+    _require_opset(body, DYNAMIC)
     parts = ["integers", "scale", "zero"]
     body.nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", ["x0"], parts))
     integers, scale, zero = parts
     left = body.add("Cast", integers, to=onnx.TensorProto.FLOAT)
     left = body.add("Sub", left, body.add("Cast", zero, to=onnx.TensorProto.FLOAT))
     _product(body, body.add("Mul", left, scale), body.weights(1, 2, 3), 4)
+
+
+def _require_opset(body: DefinitionBody, first: int) -> None:
+    """Refuse an operator of a model whose version of the standard lacks what defines it."""
+    if body.version < first:
+        raise Unwritable(f"opset {body.version}: from {first} on it has a definition")
 
 
 def _product(body: DefinitionBody, left: str, right: str, bias: int) -> None:
@@ -100,6 +109,8 @@ def _product(body: DefinitionBody, left: str, right: str, bias: int) -> None:
 
 def _embed_layer_normalization(body: DefinitionBody) -> None:
     """Gathers, Add and SkipLayerNormalization; ReduceSum of a mask."""
+    if len(body.dims(0)) != 2 or len(body.dims(2)) != 2:
+        raise Unwritable("words or a table that are no matrices")
     words = body.add("Gather", "x2", "x0")
     if body.has(8):
         places = body.add("Gather", "x3", "x8")
@@ -130,8 +141,7 @@ def _word_counts(body: DefinitionBody) -> str:
 
 def _gather_block_quantized(body: DefinitionBody) -> None:
     """Gather of what DequantizeLinear makes of blocks."""
-    if body.version < IN_BLOCKS:
-        raise Unwritable(f"opset {body.version}: from {IN_BLOCKS} on it has a definition")
+    _require_opset(body, IN_BLOCKS)
     data, zeros = "x0", ["x3"] if body.has(3) else []
     if body.kind in (ir.DataType.UINT8, ir.DataType.UINT4):
         is_packed = body.kind == ir.DataType.UINT8
@@ -140,7 +150,7 @@ def _gather_block_quantized(body: DefinitionBody) -> None:
             raise Unwritable(f"weights of {bits} bits")
         data = _signed(body, body.required_constant(0, "weights in blocks"), bits, is_packed)
         if body.has(3):
-            zeros = [_signed(body, body.required_constant(3, "the zero points of blocks"), bits, is_packed)]
+            zeros = [_signed(body, body.required_constant(3, "the zero points of blocks"), bits, is_packed, 2)]
         else:  # bytes stand for numbers around their middle
             zeros = [body.const(np.full(known(body.dims(2)), 0 if is_packed else -(1 << bits - 1), SIGNED[bits]))]
     axis, size = body.integer("quantize_axis", 1), body.integer("block_size", 128)
@@ -148,11 +158,19 @@ def _gather_block_quantized(body: DefinitionBody) -> None:
     body.give(body.add("Gather", real, "x1", axis=body.integer("gather_axis")))
 
 
-def _signed(body: DefinitionBody, integers: NDArray[Any], bits: int, is_packed: bool) -> str:
+def _signed(
+    body: DefinitionBody,
+    integers: NDArray[Any],
+    bits: int,
+    is_packed: bool,
+    like: int | None = None,  # the operand that has as many in a row; None: bytes hold no more than there are
+) -> str:
     """Add unsigned integers as signed ones, lower by half their range."""
     numbers = integers.astype(np.int16)
     if is_packed and bits < WHOLE_BYTE:  # along the last axis, the lowest bits first
         numbers = np.stack([numbers & 15, numbers >> 4], -1).reshape(*integers.shape[:-1], -1)
+    if like is not None:
+        numbers = numbers[..., : known(body.dims(like))[-1]]
     return body.const((numbers - (1 << bits - 1)).astype(SIGNED[bits]))
 
 
@@ -194,8 +212,9 @@ DEFINITIONS: Mapping[str, Callable[[DefinitionBody], None]] = {
     "MatMulIntegerToFloat": _matmul_integer_to_float,
 }
 """Operator of com.microsoft -> what adds the nodes that compute it."""
-fused_definition_of = definition_by((MICROSOFT,), DEFINITIONS, DefinitionBody)
-_activated_convolution = definition_by((INTERNAL_NHWC,), {CONVOLUTION: _fused_conv}, DefinitionBody)
+FIRST = 7  # the first version of the standard whose convolutions and products are as they are today
+fused_definition_of = definition_by((MICROSOFT,), DEFINITIONS, DefinitionBody, FIRST)
+_activated_convolution = definition_by((INTERNAL_NHWC,), {CONVOLUTION: _fused_conv}, DefinitionBody, FIRST)
 
 
 def internal_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
