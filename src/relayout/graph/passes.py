@@ -29,7 +29,7 @@ class Pass(NamedTuple):
 
     Args:
         name: how lists and errors call it.
-        function: does it; or its module below `relayout` and its name, which are loaded when it runs.
+        function: what runs, or `module.name` below `relayout`, which is loaded when it runs.
         line: what it makes, as a report says it before the counts; "": the name.
         stage: what it runs on.
         requires: facts that must hold before it, as `docs/passes.md` has them.

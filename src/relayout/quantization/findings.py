@@ -5,6 +5,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 
@@ -22,6 +25,14 @@ VIEWS = ("RESHAPE", "TRANSPOSE", "EXPAND_DIMS", "SQUEEZE", *CONVERSIONS)
 FEWEST_STEPS = 32  # steps of 8 bits that a joined value may have before a report speaks of it: fewer than 5 bits
 STEPS = 255
 PARTS = "/|__"  # marks behind the name of a value, in names of tensors that stand for a part of its operator
+
+
+def numbers_of(graph: Subgraph, tensor: int) -> NDArray[np.float32] | None:
+    """Return the numbers of a constant of real numbers; None of any other tensor."""
+    own = graph.tensors[tensor] if tensor >= 0 else None
+    if own is None or own.data is None or own.type != TensorType.FLOAT32:
+        return None
+    return own.content.view(np.float32).reshape(own.shape)
 
 
 class FloatOperator(NamedTuple):

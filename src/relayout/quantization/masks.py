@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, array_content
-from relayout.quantization.findings import VIEWS
+from relayout.quantization.findings import VIEWS, numbers_of
 
 Range = tuple[float, float]
 
@@ -57,16 +57,8 @@ def tests_for_infinity(file: Model) -> dict[str, str]:
 
 
 def _reads_infinity(graph: Subgraph, row: Operator) -> bool:
-    constants = [numbers for each in row.inputs if (numbers := _numbers(graph, each)) is not None]
+    constants = [numbers for each in row.inputs if (numbers := numbers_of(graph, each)) is not None]
     return not all(np.isfinite(numbers).all() for numbers in constants)
-
-
-def _numbers(graph: Subgraph, tensor: int) -> NDArray[np.float32] | None:
-    """Return the numbers of a constant of real numbers; None of any other tensor."""
-    own = graph.tensors[tensor] if tensor >= 0 else None
-    if own is None or own.data is None or own.type != TensorType.FLOAT32:
-        return None
-    return own.content.view(np.float32).reshape(own.shape)
 
 
 def with_shallow_masks(
@@ -78,7 +70,7 @@ def with_shallow_masks(
     """Return a file whose constants mask no deeper than a Softmax of integers needs, and new ranges of tensors."""
     graphs, limits = [], dict[str, Range]()
     for graph in file.subgraphs:
-        shallow, own = _MaskedGraph(graph, reals, ranges).shallow(DEPTH[kind])
+        shallow, own = _MaskedGraph(graph, reals, ranges).with_shallow_constants(DEPTH[kind])
         graphs.append(shallow)
         limits |= own
     is_same = all(one is other for one, other in zip(graphs, file.subgraphs, strict=True))
@@ -86,7 +78,7 @@ def with_shallow_masks(
 
 
 class _MaskedGraph:
-    """A graph of real numbers, and what each of its tensors has besides numbers that mask scores.
+    """A graph of real numbers, its tensors that mask scores, and the ranges of these without the masking numbers.
 
     Args:
         graph: the graph.
@@ -119,7 +111,7 @@ class _MaskedGraph:
                 waiting += rows[tensor].inputs
         return rows
 
-    def shallow(self, depth: float) -> tuple[Subgraph, dict[str, Range]]:
+    def with_shallow_constants(self, depth: float) -> tuple[Subgraph, dict[str, Range]]:
         """Return a graph with less deep constants before each Softmax of integers, and new ranges of its tensors."""
         rows = self.before(self.integer_softmaxes)
         ends = {row.inputs[0]: self.masks[row.inputs[0]] for row in self.integer_softmaxes if row.inputs[0] in rows}
@@ -129,10 +121,10 @@ class _MaskedGraph:
         for number, row in enumerate(self.graph.operators):
             is_masked = row.outputs[0] in rows
             for slot, place in enumerate(row.inputs):
-                numbers, name = _numbers(self.graph, place), self.graph.tensors[place].name
+                numbers, name = numbers_of(self.graph, place), self.graph.tensors[place].name
                 low, high = self.masks.get(place, (0.0, 0.0))
                 if numbers is None and is_masked and place in self.masks:
-                    seen = (self.ranges or {}).get(name, (low, high))  # the factor of a difference is above its scores
+                    seen = (self.ranges or {}).get(name, (low, high))  # a shifted score may be larger than the scores
                     limits[name] = (floors.get(place, low - below), max(high, min(seen[1], high + below)))
                 elif numbers is not None and is_masked:
                     deepest = np.float32(low - below)
@@ -154,7 +146,7 @@ class _MaskedGraph:
 
     def _is_source(self, tensor: int) -> bool:
         """Return whether a constant or an input of the graph masks scores that it is added to."""
-        numbers, own = _numbers(self.graph, tensor), self.graph.tensors[tensor]
+        numbers, own = numbers_of(self.graph, tensor), self.graph.tensors[tensor]
         if numbers is not None:
             return bool((numbers <= HIGHEST).any())
         is_fed = tensor in self.graph.inputs and own.type == TensorType.FLOAT32
@@ -164,7 +156,7 @@ class _MaskedGraph:
         """Return the least and the greatest number of a tensor, without those of a constant that mask."""
         if tensor in self.masks:
             return self.masks[tensor]
-        numbers = _numbers(self.graph, tensor)
+        numbers = numbers_of(self.graph, tensor)
         if numbers is None:
             low, high = (self.ranges or {}).get(self.graph.tensors[tensor].name, (0.0, 0.0))
             return (0.0, max(high, 0.0)) if self._is_source(tensor) else (low, high)
@@ -175,7 +167,7 @@ class _MaskedGraph:
         """Return the range of a result where it does not mask; None where it never does."""
         seen = (self.ranges or {}).get(self.graph.tensors[row.outputs[0]].name, (-np.inf, np.inf))
         if row.name == "MUL":
-            factors = [numbers for each in row.inputs if (numbers := _numbers(self.graph, each)) is not None]
+            factors = [numbers for each in row.inputs if (numbers := numbers_of(self.graph, each)) is not None]
             has_mask = any(np.abs(each).max(initial=0) >= LEAST_FACTOR for each in factors)
             return (0.0, 0.0) if has_mask and self._is_share(row) else None
         operands = _values(row)
@@ -190,12 +182,12 @@ class _MaskedGraph:
 
     def _is_share(self, row: Operator) -> bool:
         """Return whether the computed operands of a product lie between 0 and 1, as far as samples ran."""
-        names = [self.graph.tensors[each].name for each in row.inputs if _numbers(self.graph, each) is None]
+        names = [self.graph.tensors[each].name for each in row.inputs if numbers_of(self.graph, each) is None]
         ranges = [(self.ranges or {}).get(name, (0.0, 1.0)) for name in names]
         return all(low >= 0 and high <= 1 for low, high in ranges)
 
     def _is_all_mask(self, tensor: int) -> bool:
-        numbers = _numbers(self.graph, tensor)
+        numbers = numbers_of(self.graph, tensor)
         return numbers is not None and bool((numbers <= HIGHEST).all())
 
 

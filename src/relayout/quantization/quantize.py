@@ -51,7 +51,7 @@ def quantized_file(
     key: str,  # of the signature that samples are fed to
     samples: Iterable[Mapping[str, Any]] | None,  # inputs by name; None where the recipe needs none
     # ranges in samples -> ranges that tensors have instead, and more rows of the recipe
-    settled: Callable[[Mapping[str, Range]], tuple[Mapping[str, Range], Sequence[Mapping[str, Any]]]],
+    decide: Callable[[Mapping[str, Range]], tuple[Mapping[str, Range], Sequence[Mapping[str, Any]]]],
 ) -> tuple[dict[str, Range], int]:
     """Quantize a file.
 
@@ -75,7 +75,7 @@ def quantized_file(
             count += 1
         say(STAGE, count, max(total, count))
         ranges: dict[str, Range] = _ask(child, "ranges are asked for", "ranges")
-        limits, rows = settled(ranges)
+        limits, rows = decide(ranges)
         _ask(child, "the file is quantized", "finish", str(result), dict(limits), list(rows))
         return ranges, count
     finally:
@@ -212,7 +212,7 @@ def quantize_file(
         source, result = Path(directory) / "float.tflite", Path(directory) / "quantized.tflite"
         save(file, source)
 
-        def settled(ranges: Mapping[str, Range]) -> tuple[dict[str, Range], list[Row]]:
+        def decide(ranges: Mapping[str, Range]) -> tuple[dict[str, Range], list[Row]]:
             if not request.is_calibrated:
                 return {}, []
             shallow, masked = with_shallow_masks(file, reasons, ranges, request.kind)
@@ -225,7 +225,7 @@ def quantize_file(
             return pixels | masked, _float_rows(reals)
 
         key = file.signatures[0].key
-        ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, settled)
+        ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, decide)
         written = load(result.read_bytes())
         graphs = tuple(_without_copies(_without_guards(graph)) for graph in written.subgraphs)
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)

@@ -63,7 +63,7 @@ class Job:
         Args:
             result: where to.
             limits: tensor -> the range that it has whatever the samples say.
-            rows: of the recipe, which the samples tell.
+            rows: more rows of the recipe, chosen by what the samples have shown.
         """
         values = {} if self.calibrator is None else self.calibrator.get_model_qsvs()
         np = import_module("numpy")

@@ -20,10 +20,10 @@ from relayout.formats.tflite.exporting.draft import known
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.graph.domains import CONVOLUTION, INTERNAL_NHWC, MICROSOFT
 
-FUSED = {(MICROSOFT, "FusedConv"): "", (INTERNAL_NHWC, CONVOLUTION): INTERNAL_NHWC}
+CONVOLUTION_DOMAINS = {(MICROSOFT, "FusedConv"): "", (INTERNAL_NHWC, CONVOLUTION): INTERNAL_NHWC}
 """A convolution with an activation -> the domain of the convolution alone."""
 ACTIVATION, PARAMETERS = "activation", "activation_params"
-ADDED = 3  # the operand that is added to the result before the activation
+SUMMAND = 3  # the operand that is added to the result before the activation
 PARAMETERS_OF: Mapping[str, tuple[str, ...]] = {  # activation -> what its parameters are, in order
     "": (),
     "Relu": (),
@@ -37,7 +37,7 @@ OPERANDS = ("Clip",)  # activations whose parameters are operands; those of othe
 DYNAMIC = 11  # the version of the standard that brings DynamicQuantizeLinear
 IN_BLOCKS = 21  # the version from which on a DequantizeLinear has a scale for each block
 WHOLE_BYTE = 8
-SIGNED = {
+SIGNED_TYPES = {
     4: ir.DataType.INT4.numpy(),
     8: ir.DataType.INT8.numpy(),
 }  # bits of an integer -> the signed type that holds it
@@ -45,12 +45,12 @@ SIGNED = {
 
 def _fused_conv(body: DefinitionBody) -> None:
     """Conv, Add and the activation."""
-    domain = FUSED[body.node.domain, body.node.op_type]
+    domain = CONVOLUTION_DOMAINS[body.node.domain, body.node.op_type]
     operands = [f"x{slot}" if body.has(slot) else "" for slot in range(len(body.node.inputs))]
-    result = body.add(CONVOLUTION, *operands[:ADDED], domain=domain)
+    result = body.add(CONVOLUTION, *operands[:SUMMAND], domain=domain)
     body.take_attributes(ACTIVATION, PARAMETERS)
-    if body.has(ADDED):
-        result = body.add("Add", result, operands[ADDED])
+    if body.has(SUMMAND):
+        result = body.add("Add", result, operands[SUMMAND])
     _activate(body, result, body.numbers(PARAMETERS))
 
 
@@ -146,13 +146,13 @@ def _gather_block_quantized(body: DefinitionBody) -> None:
     if body.kind in (ir.DataType.UINT8, ir.DataType.UINT4):
         is_packed = body.kind == ir.DataType.UINT8
         bits = body.integer("bits", 4) if is_packed else 4
-        if bits not in SIGNED:
+        if bits not in SIGNED_TYPES:
             raise Unwritable(f"weights of {bits} bits")
         data = _signed(body, body.required_constant(0, "weights in blocks"), bits, is_packed)
         if body.has(3):
             zeros = [_signed(body, body.required_constant(3, "the zero points of blocks"), bits, is_packed, 2)]
         else:  # bytes stand for numbers around their middle
-            zeros = [body.const(np.full(known(body.dims(2)), 0 if is_packed else -(1 << bits - 1), SIGNED[bits]))]
+            zeros = [body.const(np.full(known(body.dims(2)), 0 if is_packed else -(1 << bits - 1), SIGNED_TYPES[bits]))]
     axis, size = body.integer("quantize_axis", 1), body.integer("block_size", 128)
     real = body.add("DequantizeLinear", data, "x2", *zeros, axis=axis, block_size=size)
     body.give(body.add("Gather", real, "x1", axis=body.integer("gather_axis")))
@@ -171,7 +171,7 @@ def _signed(
         numbers = np.stack([numbers & 15, numbers >> 4], -1).reshape(*integers.shape[:-1], -1)
     if like is not None:
         numbers = numbers[..., : known(body.dims(like))[-1]]
-    return body.const((numbers - (1 << bits - 1)).astype(SIGNED[bits]))
+    return body.const((numbers - (1 << bits - 1)).astype(SIGNED_TYPES[bits]))
 
 
 WEIGHTS, RECURRENT, SCALES = 1, 2, 8
@@ -219,6 +219,6 @@ _activated_convolution = definition_by((INTERNAL_NHWC,), {CONVOLUTION: _fused_co
 
 def internal_definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
     """Return the function that a convolution with an activation is, on images with the channels last."""
-    if (node.domain, node.op_type) not in FUSED or not node.attributes.get_string(ACTIVATION, ""):
+    if (node.domain, node.op_type) not in CONVOLUTION_DOMAINS or not node.attributes.get_string(ACTIVATION, ""):
         return None
     return _activated_convolution(node, imports)
