@@ -12,7 +12,7 @@ from relayout.errors import LayoutError
 class Stage(IntEnum):
     """The subject of a pass, in the order of a conversion."""
 
-    FILE = 0  # a `.tflite` that is read: `model`, its parsed content, of which it returns another
+    FILE = 0  # a `.tflite` as it was parsed, `model`; the pass returns another one
     SOURCE = 1  # the graph of a model that was read: what an `UnpreparedModel` has
     GRAPH = 2  # the graph before its layouts are chosen: `model`, `target`, and what a `Target` has
     PLACED = 3  # the graph in the layouts that were chosen: the same

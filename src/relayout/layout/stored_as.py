@@ -55,7 +55,7 @@ class Holds:
     shape: tuple[int, ...]  # the source's shape; -1 for a dynamic dimension
     # how many factors each dimension of that shape has; empty where that follows from the extents
     axes: tuple[int, ...] = ()
-    # the same of the stored shape; empty also where the order is that of the source
+    # how many factors each stored axis has; empty where the order is that of the source, too
     stored_axes: tuple[int, ...] = ()
 
     KEY: ClassVar[str] = "relayout.holds"

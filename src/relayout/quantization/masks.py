@@ -7,6 +7,7 @@ Softmax of integers a masked place lies just so far below the least score that i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -203,8 +204,12 @@ def _values(row: Operator) -> tuple[int, ...]:
 def _with_constants(graph: Subgraph, changes: Mapping[tuple[int, int], NDArray[np.float32]]) -> Subgraph:
     """Return a graph with other constants for some operands, by the place of an operator and of its operand."""
     tensors, operators = list(graph.tensors), list(graph.operators)
+    readers = Counter(each for row in graph.operators for each in row.inputs)
     for (number, slot), numbers in changes.items():
         own, inputs = graph.tensors[graph.operators[number].inputs[slot]], list(operators[number].inputs)
+        if readers[own.index] == 1:
+            tensors[own.index] = replace(own, data=array_content(numbers))
+            continue
         inputs[slot], name = len(tensors), f"{own.name}/{len(tensors)}"
         tensors.append(replace(own, index=len(tensors), name=name, data=array_content(numbers)))
         operators[number] = operators[number]._replace(inputs=tuple(inputs))

@@ -47,7 +47,7 @@ class UnpreparedModel:
 def prepare(
     source: UnpreparedModel,  # the model
     passes: Sequence[Pass],  # in order
-    repeated: Container[str],  # names of those that run until none of them returns that it changed anything
+    repeated: Container[str],  # names of passes that run again until none of them reports a change
 ) -> bool:
     """Run passes over a model in place: some once, some until nothing changes any more, some once again.
 

@@ -60,7 +60,7 @@ def _fused_gemm(body: DefinitionBody) -> None:
     operands = [f"x{slot}" for slot in range(3) if body.has(slot)]
     result = body.add("Gemm", *operands)
     body.take_attributes(ACTIVATION, *names)
-    count = len(PARAMETERS_OF.get(body.text(ACTIVATION), ()))  # others are left over
+    count = len(PARAMETERS_OF.get(body.text(ACTIVATION), ()))  # further ones mean nothing
     _activate(body, result, [body.number(name) for name in names[:count] if name in body.node.attributes])
 
 
