@@ -9,16 +9,21 @@ and Reshapes may stand between the members: who chooses layouts moves them out. 
 whether a kernel computes it with these scales is for conditions to say.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION, RESIZE
+from relayout.graph.walks import known_tensor
 
 DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
-EPILOGUES = frozenset({"Relu", "Clip"})
+BOUNDS: Mapping[str, tuple[float, float]] = {"Clip": (-np.inf, np.inf), "Relu": (0.0, np.inf)}
+"""Activation -> the bounds that it keeps its operand in, where neither inputs nor attributes say others."""
+EPILOGUES = frozenset(BOUNDS)
 """Activations that a kernel applies to its accumulators, or that the range of the result's integers implies."""
 RESHAPES = frozenset({"Flatten", "Reshape"})
 VIEWS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
@@ -36,27 +41,168 @@ FLOAT_PARAMETERS: Mapping[str, frozenset[int]] = {
 """Operator -> the inputs that may be real constants in a unit: bounds, scales of an image, a bias, an exponent."""
 MOST_STEPS = 16  # views in a row that are followed
 
+# What integers mean: `(integers - zero point) * scale`.
+
+SHIFTS = {ir.DataType.UINT8: 128, ir.DataType.UINT16: 32768}
+"""Unsigned types -> how much lower their integers lie once they are signed."""
+BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
+WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
+
+
+class Scale(NamedTuple):
+    """The meaning of integers, which are signed here, whatever their type is."""
+
+    dtype: ir.DataType  # their type
+    scale: NDArray[np.floating[Any]]  # the scales
+    zero: NDArray[np.int64]  # zero points, as signed integers have them
+    axis: int = 0  # along which there is a scale for each element; 0 where there is one
+
+    @staticmethod
+    def one(step: float, zero: int, dtype: ir.DataType) -> "Scale":
+        """Return one scale for a tensor."""
+        return Scale(dtype, np.array([step]), np.array([zero]))
+
+    @property
+    def is_one(self) -> bool:
+        """True if there is one scale for the tensor."""
+        return self.scale.size == 1
+
+    @property
+    def step(self) -> float:
+        """The one scale."""
+        return float(self.scale[0])
+
+    @property
+    def is_symmetric(self) -> bool:
+        """True if all zero points are 0."""
+        return not self.zero.any()
+
+    @property
+    def stated_zero(self) -> NDArray[np.int64]:
+        """The zero points as nodes state them, in the integers' own type."""
+        return self.zero + SHIFTS.get(self.dtype, 0)
+
+    @property
+    def parameters(self) -> tuple[NDArray[np.float32], NDArray[Any]]:
+        """The one scale and the zero point, as a QuantizeLinear takes them."""
+        zero = self.stated_zero.astype(self.dtype.numpy())
+        return self.scale.astype(np.float32).reshape(()), zero.reshape(())
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the greatest integer."""
+        limits, shift = np.iinfo(self.dtype.numpy()), SHIFTS.get(self.dtype, 0)
+        return limits.min - shift, limits.max - shift
+
+    def real(self, integers: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the numbers that integers mean."""
+        shape = [1] * integers.ndim
+        if not self.is_one:
+            shape[self.axis] = -1
+        return np.asarray((integers - self.zero.reshape(shape)) * self.scale.astype(np.float64).reshape(shape))
+
+    def integers(self, numbers: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the integers that numbers become, by one scale."""
+        return np.asarray(np.clip(np.rint(numbers / self.step) + float(self.zero[0]), *self.limits))
+
+    def implies(self, bounds: tuple[float, float]) -> tuple[bool, bool]:
+        """Tell of each of two bounds whether the integers' range cuts as much, or more.
+
+        Rounding is monotone: q(clip(x, low, high)) is q(x) cut at q(low) and q(high).
+        """
+        low, high = (each if np.isinf(each) else float(np.rint(each / self.step)) + self.zero[0] for each in bounds)
+        return bool(low <= self.limits[0]), bool(high >= self.limits[1])
+
+    def equals(self, other: "Scale | None") -> bool:
+        """Tell whether the same integer means the same number."""
+        if other is None or not (self.is_one and other.is_one):
+            return False
+        return bool(self.scale[0] == other.scale[0] and self.zero[0] == other.zero[0])
+
+
+def scale_of(node: ir.Node) -> Scale | None:
+    """Return what the integers of a QuantizeLinear or DequantizeLinear mean; None where no constant says so.
+
+    Kernels have no meaning for others than positive normal numbers: such ones are none, and arithmetic does what ONNX
+    says.
+    """
+    integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
+    scale, zero = (None if value is None else value.const_value for value in _parameters(node))
+    if integers is None or integers.dtype is None or scale is None or node.attributes.get_int("block_size", 0) != 0:
+        return None
+    scales = scale.numpy().astype(np.float32).reshape(-1)
+    are_normal = (scales >= np.finfo(np.float32).tiny).all() and np.isfinite(scales).all()
+    if not are_normal or (zero is None and _parameters(node)[1] is not None):
+        return None
+    zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.numpy().astype(np.int64).reshape(-1)
+    rank = 1 if node.inputs[0] is None or node.inputs[0].shape is None else len(node.inputs[0].shape)
+    axis = node.attributes.get_int("axis", 1) % max(rank, 1) if scales.size > 1 else 0
+    return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0), axis)
+
+
+def dequantizer_of(value: ir.Value | None) -> ir.Node | None:
+    """Return the DequantizeLinear that produces a value; None for another producer."""
+    node = None if value is None else value.producer()
+    return node if node is not None and node.op_type == DEQUANTIZE and not node.domain else None
+
+
+def stored_reals(value: ir.Value | None) -> NDArray[np.float64] | None:
+    """Return a constant as real numbers, also one that is stored as integers; None of any other value."""
+    producer = None if value is None or value.const_value is not None else value.producer()
+    scale = None if producer is None or producer.op_type != DEQUANTIZE else scale_of(producer)
+    stored = known_tensor(value if producer is None or scale is None else producer.inputs[0])
+    if stored is None:
+        return None
+    numbers = stored.numpy().astype(np.float64)
+    return numbers if scale is None else scale.real(numbers - SHIFTS.get(scale.dtype, 0))
+
+
+def bounds_of(
+    activation: ir.Node, constant: Callable[[int], NDArray[Any] | None] | None = None
+) -> tuple[float, float] | None:
+    """Return the least and the most that a Relu or a Clip gives; None where these are computed, and of other nodes.
+
+    Args:
+        activation: the node.
+        constant: gives the constant that an input is, or None; None: constants are also those stored as integers.
+    """
+    if activation.op_type not in EPILOGUES or activation.domain not in ("", "ai.onnx"):
+        return None
+    bounds: list[float] = []
+    for slot, name, default in zip((1, 2), ("min", "max"), BOUNDS[activation.op_type], strict=True):
+        value = activation.inputs[slot] if slot < len(activation.inputs) else None
+        array = None if value is None else constant(slot) if constant else stored_reals(value)
+        if value is not None and array is None:
+            return None
+        bounds.append(activation.attributes.get_float(name, default) if array is None else float(array.reshape(-1)[0]))
+    return bounds[0], bounds[1]
+
 
 class Quantization(NamedTuple):
-    """The meaning of integers: `(integers - zero point) * scale`."""
+    """The integers of one operand or result of a unit."""
 
     node: ir.Node  # the DequantizeLinear or QuantizeLinear
     dtype: ir.DataType | None  # the type of the integers; None if it is not known
 
     @property
+    def meaning(self) -> Scale | None:
+        """The meaning of the integers; None where no constant says it."""
+        return scale_of(self.node)
+
+    @property
     def scale(self) -> ir.TensorProtocol | None:
         """The constant scales; None if they are computed."""
-        return _constant(self.node, 1)
+        return known_tensor(_parameters(self.node)[0])
 
     @property
     def zero_point(self) -> ir.TensorProtocol | None:
         """The constant zero points; None if they are computed or absent, which means 0."""
-        return _constant(self.node, 2)
+        return known_tensor(_parameters(self.node)[1])
 
     @property
     def has_zero_point(self) -> bool:
         """True if a zero point is stated."""
-        return len(self.node.inputs) > 2 and self.node.inputs[2] is not None
+        return _parameters(self.node)[1] is not None
 
     @property
     def is_constant(self) -> bool:
@@ -252,6 +398,7 @@ def _is_constant(value: ir.Value | None) -> bool:
     return False
 
 
-def _constant(node: ir.Node, slot: int) -> ir.TensorProtocol | None:
-    value = node.inputs[slot] if slot < len(node.inputs) else None
-    return None if value is None or value.is_graph_input() else value.const_value
+def _parameters(node: ir.Node) -> tuple[ir.Value | None, ir.Value | None]:
+    """Return the scale and the zero point that a node reads."""
+    _, scale, zero, *_ = (*node.inputs, None, None, None)
+    return scale, zero

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from relayout import arguments
 from relayout.errors import LayoutError
+from relayout.graph.quantized_unit import bounds_of
 from relayout.light_dataclass import dataclass
 from relayout.rules import Operator, draws, rule_of
 
@@ -245,17 +246,8 @@ STATIC_BUT_N = Condition("static extents but for N", partial(_are_static, first=
 def clip_bounds(
     operator: Operator, constant: Callable[[Operator, int], NDArray[Any] | None] = Operator.constant
 ) -> tuple[float, float] | None:
-    """Return the constant bounds of a Clip; infinite where there is none. `constant` reads operands."""
-    if operator.version < 11:
-        return operator.float("min", -np.inf), operator.float("max", np.inf)
-    bounds = [-np.inf, np.inf]
-    for slot in (1, 2):
-        if operator.has(slot):
-            value = constant(operator, slot)
-            if value is None:
-                return None
-            bounds[slot - 1] = float(value.reshape(-1)[0])
-    return bounds[0], bounds[1]
+    """Return the constant bounds of a Clip or Relu; infinite where there is none. `constant` reads operands."""
+    return bounds_of(operator.bare, partial(constant, operator))
 
 
 CONSTANT_BOUNDS = Condition("constant bounds", lambda operator: clip_bounds(operator) is not None)

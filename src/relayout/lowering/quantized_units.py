@@ -16,23 +16,22 @@ import onnx_ir as ir
 
 from relayout.apply.provenance import holds_itself
 from relayout.formats.onnx.parts import ANNOTATION
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE
+from relayout.graph.quantized_unit import BYTES as BYTE_TYPES
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, SHIFTS
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_nodes, become
 from relayout.graph.walks import behind, reached
 from relayout.light_dataclass import dataclass
+from relayout.lowering.conditions import clip_bounds
 from relayout.lowering.constants import Constants
 from relayout.lowering.unit_rows import (
-    BYTE_TYPES,
     IntegerReader,
     Integers,
     Unit,
     affine_weights,
     bias_in_steps,
-    byte_range,
     known_constant,
     scale_and_shift,
-    vanishes,
 )
 from relayout.rules import Operator, Permuted, Regrouped, facts
 from relayout.rules.facts import operator_of
@@ -128,10 +127,9 @@ def _ends_in_signed(reader: IntegerReader, value: ir.Value) -> bool:
 
 def _is_signed(reader: IntegerReader, node: ir.Node) -> bool:
     """Tell whether a node quantizes or dequantizes int8, as a whole."""
-    values = node.outputs[0] if node.op_type == QUANTIZE else node.inputs[0]
-    integers = None if values is None else reader.integers(node, values)
+    integers = reader.integers(node)
     named = len(node.inputs) > 2 and node.inputs[2] is not None
-    return integers is not None and named and integers.is_plain and integers.values.dtype == ir.DataType.INT8
+    return integers is not None and named and integers.meaning.is_one and integers.meaning.dtype == ir.DataType.INT8
 
 
 def _shift(reader: IntegerReader, node: ir.Node) -> None:
@@ -259,15 +257,15 @@ class _Fusing:
     # What a unit is
 
     def _matched_unit(self, end: ir.Node) -> MatchedUnit | None:
-        result = self.reader.integers(end, end.outputs[0])
-        value = end.inputs[0]
-        if result is None or not result.is_plain or result.values.dtype not in BYTE_TYPES:
+        result = self.reader.integers(end)
+        if result is None or not result.meaning.is_one or result.values.dtype not in BYTE_TYPES:
             return None
-        scale, zero = float(result.scales[0]), int(result.zeros[0])
-        ends = byte_range(result.values)
-        node = _before(value, end)
+        node = _before(end.inputs[0], end)
         between: list[ir.Node] = []
-        while node is not None and vanishes(operator_of(self.model, node), scale, zero, ends):
+        # An activation vanishes of which the integers' range cuts as much.
+        while node is not None and (bounds := clip_bounds(operator_of(self.model, node))) is not None:
+            if not all(result.meaning.implies(bounds)):
+                break
             between.append(node)
             node = _before(node.inputs[0], node)
         if node is None or node.op_type == DEQUANTIZE:
@@ -337,9 +335,9 @@ class _Fusing:
     def _data(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
         operand = _at(match, slot)
         kinds = operand.values.dtype, match.result.values.dtype
-        if operand.is_plain and kinds == BYTE_TYPES and known_constant(operand.values) is not None:
+        if operand.meaning.is_one and kinds == BYTE_TYPES and known_constant(operand.values) is not None:
             return [self.reader.shifted(operand.values), operand.scale, self.reader.shifted(operand.zero)]
-        if not operand.is_plain or kinds[0] != kinds[1]:
+        if not operand.meaning.is_one or kinds[0] != kinds[1]:
             raise DeclinedError
         return [operand.values, operand.scale, operand.zero]
 
@@ -374,10 +372,11 @@ class _Fusing:
         own, data = operand.values.dtype, match.result.values.dtype
         rank = None if operand.values.shape is None else len(operand.values.shape)
         # One column has no scales of its own: those of a vector lie along what is summed over.
-        along = operand.is_plain or (
-            rank is not None and rank > 1 and operand.axis % rank == unit.channel(match.operator) % rank
+        meaning = operand.meaning
+        along = meaning.is_one or (
+            rank is not None and rank > 1 and meaning.axis == unit.channel(match.operator) % rank
         )
-        if (own != data and (own, data) != BYTE_TYPES) or not along or len(set(operand.zeros.tolist())) > 1:
+        if (own != data and (own, data) != BYTE_TYPES) or not along or len(set(meaning.zero.tolist())) > 1:
             raise DeclinedError
         return [operand.values, operand.scale, operand.zero]
 
@@ -388,9 +387,9 @@ class _Fusing:
         data, kernel = _at(match, 0), _at(match, 1)
         if bias is None or bias.ndim != 1:
             raise DeclinedError
-        steps = data.scales.astype(np.float64) * kernel.scales
+        steps = data.meaning.scale.astype(np.float64) * kernel.meaning.scale
         stored = None if own is None else known_constant(own.values)
-        integers = bias_in_steps(bias, steps, float(match.result.scales[0]))
+        integers = bias_in_steps(bias, steps, match.result.meaning.step)
         if integers is None:
             raise DeclinedError
         if own is not None and stored is not None and np.array_equal(stored, integers):
@@ -402,10 +401,8 @@ class _Fusing:
         real = self.reader.real(match.node.inputs[slot]) if has_operand else np.zeros(())
         if real is None:
             raise DeclinedError
-        integers = np.rint(real / float(match.result.scales[0])) + int(match.result.zeros[0])
-        array = np.clip(integers, *byte_range(match.result.values)).astype(
-            np.asarray(known_constant(match.result.zero)).dtype
-        )
+        meaning = match.result.meaning
+        array = (meaning.integers(real) + SHIFTS.get(meaning.dtype, 0)).astype(meaning.dtype.numpy())
         return [self.constants.new(f"{match.node.name or match.end.outputs[0].name}/{slot}", array)]
 
     def _raw(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
@@ -417,9 +414,9 @@ class _Fusing:
             raise DeclinedError
         slot, scale, shift = known
         data = _at(match, slot)
-        if not data.is_plain or data.values.dtype != match.result.values.dtype:
+        if not data.meaning.is_one or data.values.dtype != match.result.values.dtype:
             raise DeclinedError
-        parameters = affine_weights(scale, shift, float(data.scales[0]), float(match.result.scales[0]))
+        parameters = affine_weights(scale, shift, data.meaning.step, match.result.meaning.step)
         if parameters is None:
             raise DeclinedError
         weights, steps, bias = parameters

@@ -14,15 +14,22 @@ from numpy.typing import NDArray
 
 from relayout import arguments
 from relayout.errors import LayoutError
-from relayout.graph.quantized_unit import DEQUANTIZE, Quantization, QuantizedUnit
+from relayout.graph.quantized_unit import BYTES as BYTE_TYPES
+from relayout.graph.quantized_unit import (
+    DEQUANTIZE,
+    Quantization,
+    QuantizedUnit,
+    Scale,
+    dequantizer_of,
+    scale_of,
+    stored_reals,
+)
 from relayout.graph.walks import known_tensor
 from relayout.light_dataclass import dataclass
-from relayout.lowering.conditions import Condition, clip_bounds
+from relayout.lowering.conditions import Condition
 from relayout.lowering.constants import Constants, as_unsigned
 from relayout.lowering.passes import check_operators, check_types
 from relayout.rules import Attribute, Operator
-
-BYTE_TYPES = (ir.DataType.INT8, ir.DataType.UINT8)
 
 # Conditions of a backend on quantized units: what their integers mean. Of other nodes they hold without a look.
 
@@ -35,11 +42,6 @@ def of_units(line: str, holds: Callable[[QuantizedUnit], bool]) -> Condition:
         return unit is None or holds(unit)
 
     return Condition(line, checked)
-
-
-def _scales(quantization: Quantization) -> NDArray[np.float64] | None:
-    tensor = quantization.scale
-    return None if tensor is None else np.asarray(tensor.numpy(), np.float64).reshape(-1)
 
 
 def _is_symmetric(quantization: Quantization) -> bool:
@@ -57,15 +59,15 @@ def _weights(unit: QuantizedUnit) -> Iterator[Quantization]:
 
 
 def _are_powers_of_two(unit: QuantizedUnit) -> bool:
-    scales = [_scales(each) for each in (*unit.operands, *unit.results) if each is not None]
-    return all(each is not None and (np.frexp(each)[0] == 0.5).all() for each in scales)
+    scales = [each.meaning for each in (*unit.operands, *unit.results) if each is not None]
+    return all(each is not None and (np.frexp(each.scale)[0] == 0.5).all() for each in scales)
 
 
-def _meaning(quantization: Quantization) -> tuple[object, ...] | None:
-    """Return the type, the scales and the zero points of integers; None where the scales are computed."""
-    scales, zero = _scales(quantization), quantization.zero_point
-    zeros = (0,) if zero is None else np.ravel(zero.numpy()).tolist()
-    return None if scales is None else (quantization.dtype, *scales.tolist(), *zeros)
+def _have_one_scale(unit: QuantizedUnit) -> bool:
+    first, *others = (each.meaning for each in unit.activations)
+    return first is not None and all(
+        each is not None and first.equals(each) and first.dtype == each.dtype for each in others
+    )
 
 
 SYMMETRIC_ACTIVATIONS = of_units(
@@ -77,10 +79,7 @@ PER_TENSOR_WEIGHTS = of_units(
     lambda unit: all(each.scale is not None and each.scale.size == 1 for each in _weights(unit)),
 )
 POWER_OF_TWO_SCALES = of_units("scales that are powers of two", _are_powers_of_two)
-SAME_SCALES = of_units(
-    "operands and results with one scale and zero point",
-    lambda unit: len(meanings := {_meaning(each) for each in unit.activations}) == 1 and None not in meanings,
-)
+SAME_SCALES = of_units("operands and results with one scale and zero point", _have_one_scale)
 
 NO_RAW_INTEGERS = Condition(
     "integers of 8 bits only in quantized units",
@@ -123,9 +122,9 @@ def results_of(scale: float, zero_point: int) -> Condition:
     """Return the condition that results have a scale and a zero point that the kernel fixes: 1/256 and -128."""
 
     def is_so(quantization: Quantization) -> bool:
-        scales = _scales(quantization)
-        zero = 0 if quantization.zero_point is None else int(np.ravel(quantization.zero_point.numpy())[0])
-        return scales is not None and scales.size == 1 and bool(np.isclose(scales[0], scale)) and zero == zero_point
+        own = quantization.meaning
+        is_one = own is not None and own.is_one
+        return bool(own and is_one and np.isclose(own.step, scale) and own.stated_zero[0] == zero_point)
 
     return of_units(
         f"results of scale {scale:g} and zero point {zero_point}", lambda unit: all(map(is_so, unit.results))
@@ -220,28 +219,6 @@ class Unit:
         }
 
 
-# Activations that the range of the result's integers implies
-
-SATURATING: Mapping[str, Callable[[Operator], tuple[float, float] | None]] = {
-    "Relu": lambda _: (0.0, np.inf),
-    "Clip": clip_bounds,
-}
-"""Operator -> the bounds that it keeps its operand in, where they are constant."""
-
-
-def vanishes(operator: Operator, scale: float, zero: int, ends: tuple[int, int]) -> bool:
-    """Tell whether an activation before a QuantizeLinear has no effect: the integers' range cuts as much, or more.
-
-    Rounding is monotone: q(clip(x, low, high)) is q(x) cut at q(low) and q(high).
-    """
-    bounds_of = None if operator.node.domain else SATURATING.get(operator.name)
-    bounds = None if bounds_of is None else bounds_of(operator)
-    if bounds is None:
-        return False
-    low, high = (float(np.rint(bound / scale)) + zero if np.isfinite(bound) else bound for bound in bounds)
-    return low <= ends[0] and high >= ends[1]
-
-
 # Scale and shift per channel
 
 
@@ -325,33 +302,16 @@ Array = NDArray[np.generic]
 
 
 class Integers(NamedTuple):
-    """Integers and what they mean: `(integers - zero) * scale`, along an axis where there are several scales."""
+    """Integers, and the scale and the zero point that a node states."""
 
     values: ir.Value
     scale: ir.Value
     zero: ir.Value
-    axis: int
-
-    @property
-    def scales(self) -> NDArray[np.float32]:
-        """The scales, one or one per item of the axis."""
-        return np.asarray(known_constant(self.scale)).reshape(-1).astype(np.float32)
-
-    @property
-    def zeros(self) -> NDArray[np.int64]:
-        """The zero points, likewise."""
-        return np.asarray(known_constant(self.zero)).reshape(-1).astype(np.int64)
-
-    @property
-    def is_plain(self) -> bool:
-        """Tell whether one scale and one zero point hold for all."""
-        return self.scales.size == self.zeros.size == 1
+    meaning: Scale  # what these say
 
     def alike(self, other: "Integers") -> bool:
         """Tell whether an integer means the same in both."""
-        kinds = self.values.dtype == other.values.dtype
-        scales = bool(np.array_equal(self.scales, other.scales))
-        return kinds and self.is_plain and scales and bool(np.array_equal(self.zeros, other.zeros))
+        return self.values.dtype == other.values.dtype and self.meaning.equals(other.meaning)
 
 
 class IntegerReader:
@@ -364,26 +324,22 @@ class IntegerReader:
 
     def dequantized(self, value: ir.Value) -> Integers | None:
         """Return the integers that a value was dequantized from."""
-        node = value.producer()
-        if node is None or node.op_type != DEQUANTIZE or node.domain or node.inputs[0] is None:
-            return None
-        integers = self.integers(node, node.inputs[0])
-        if integers is not None:
+        node = dequantizer_of(value)
+        integers = None if node is None else self.integers(node)
+        if node is not None and integers is not None:
             self.left[node] = None
         return integers
 
-    def integers(self, node: ir.Node, values: ir.Value) -> Integers | None:
-        """The integers on one side of a node that quantizes or dequantizes, if their scales are constant floats."""
-        scale = node.inputs[1]
-        zero = node.inputs[2] if len(node.inputs) > 2 else None
+    def integers(self, node: ir.Node) -> Integers | None:
+        """Return the integers that a node quantizes or dequantizes, if their scales are constant floats."""
+        values = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
+        scale, zero, meaning = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None, scale_of(node)
         known = known_constant(scale)
-        if scale is None or known is None or known.dtype != np.float32 or known.ndim > 1 or values.dtype is None:
+        if values is None or scale is None or meaning is None or known is None or known.dtype != np.float32:
             return None
         if zero is None:
-            zero = self.zero(values.dtype)
-        if node.attributes.get_int("block_size", 0) or known_constant(zero) is None:
-            return None
-        return Integers(values, scale, zero, node.attributes.get_int("axis", 1))
+            zero = self.zero(meaning.dtype)
+        return None if known_constant(zero) is None else Integers(values, scale, zero, meaning)
 
     def zero(self, dtype: ir.DataType) -> ir.Value:
         """Return the zero point of a node that names none."""
@@ -394,31 +350,15 @@ class IntegerReader:
     def real(self, value: ir.Value | None) -> Reals | None:
         """Return a constant as real numbers, dequantized where it is stored as integers."""
         known = known_constant(value)
-        if value is None:
+        if value is None or (known is None and self.dequantized(value) is None):
             return None
-        if known is not None:
-            return known.astype(np.float64) if known.dtype.kind == "f" else None
-        operand = self.dequantized(value)
-        integers = None if operand is None else known_constant(operand.values)
-        if operand is None or integers is None:
-            return None
-        shape = [1] * integers.ndim
-        if not operand.is_plain:
-            shape[operand.axis % integers.ndim] = -1
-        zeros, scales = operand.zeros, operand.scales.astype(np.float64)
-        ones: Sequence[int] = shape if integers.ndim else ()
-        return np.asarray((integers.astype(np.int64) - zeros.reshape(ones)) * scales.reshape(ones), np.float64)
+        return stored_reals(value) if known is None or known.dtype.kind == "f" else None
 
     def shifted(self, zero: ir.Value | None) -> ir.Value:
         """Return an int8 constant as uint8."""
         return self.constants.new(
             f"{zero.name if zero else 'zero'}/unsigned", as_unsigned(np.asarray(known_constant(zero)))
         )
-
-
-def byte_range(value: ir.Value) -> tuple[int, int]:
-    """Return the least and the largest integer of a value of bytes."""
-    return (0, 255) if value.dtype == ir.DataType.UINT8 else (-128, 127)
 
 
 def known_constant(value: ir.Value | None) -> Array | None:

@@ -25,7 +25,6 @@ from relayout.lowering.conditions import (
     constant,
 )
 from relayout.rules import Operator
-from relayout.targets.litert.integer_scales import scale_of
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import beside_litert
 from relayout.targets.target_table import Kernel, convolutions
@@ -94,7 +93,7 @@ the reference model cannot hold its slopes."""
 def _is_tabled(operator: Operator) -> bool:
     unit = operator.unit()
     operand = None if unit is None else unit.operands[0]
-    scale = None if operand is None else scale_of(operand.node)
+    scale = None if operand is None else operand.meaning
     return scale is None or scale.dtype != ir.DataType.INT16 or bool(scale.scale.max() <= COARSEST_TANH)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.rewriting import Rewriting
-from relayout.graph.quantized_unit import Quantization, unit_of
+from relayout.graph.quantized_unit import Quantization, Scale, unit_of
 from relayout.layout import product
 from relayout.lowering.conditions import (
     CONSTANT_KERNEL,
@@ -41,8 +41,7 @@ from relayout.lowering.unit_rows import SAME_SCALES, weights_of
 from relayout.rules import Operator, Placement, Signature, Step
 from relayout.rules.signature import Constants
 from relayout.targets.litert.decompositions import DECOMPOSITIONS
-from relayout.targets.litert.integer_forms import quantization_parameters, requantized
-from relayout.targets.litert.integer_scales import Scale, scale_of, stored_integers
+from relayout.targets.litert.integer_scales import requantized, stored_integers
 from relayout.targets.litert.prices import PRICES
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import beside_litert
@@ -197,7 +196,7 @@ def _behind_borders(operator: Operator, _: Constants) -> Sequence[Step]:
     """Return a Concat along each axis that has a border, and the convolution without one."""
     unit, pads, shape = operator.unit(), borders(operator), operator.shape()
     operand = None if unit is None or unit.node is not operator.node else unit.operands[0]
-    scale = None if operand is None else scale_of(operand.node)
+    scale = None if operand is None else operand.meaning
     if unit is None or scale is None or pads is None or shape is None or not scale.is_one or min(pads) < 0:
         return ()
     extents = [extent for extent in shape if isinstance(extent, int)]
@@ -226,7 +225,7 @@ def _bordered(
     operand: int | str, axis: int, pair: tuple[int, int], extents: Sequence[int], scale: Scale
 ) -> Iterator[Step]:
     """Yield the steps that join an operand to its border along an axis, as integers with its scale."""
-    parameters = quantization_parameters(*scale.meaning)
+    parameters = scale.parameters
     names = [f"before_{axis}", operand, f"behind_{axis}"]
     for name, count in zip((names[0], names[2]), pair, strict=True):
         dims = [count if each == axis else extent for each, extent in enumerate(extents)]
@@ -235,7 +234,7 @@ def _bordered(
             yield Step("DequantizeLinear", (border, *parameters), str(name))
     parts = [name for name, count in zip(names, (pair[0], 1, pair[1]), strict=True) if count]
     yield Step("Concat", tuple(parts), f"joined_{axis}", {"axis": axis})
-    yield from requantized(f"joined_{axis}", f"bordered_{axis}", *scale.meaning)
+    yield from requantized(f"joined_{axis}", f"bordered_{axis}", parameters)
 
 
 def _dense_weights(groups: int, operand: Quantization | None) -> Step | None:

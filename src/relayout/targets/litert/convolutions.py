@@ -30,7 +30,7 @@ from relayout.rules import Operator, Step
 from relayout.rules.signature import Attribute, Constants
 from relayout.rules.slicing import SLICE_INPUTS
 from relayout.targets.litert.insertion import OPEN
-from relayout.targets.litert.integer_scales import stored_integers
+from relayout.targets.litert.integer_scales import requantized, stored_integers
 from relayout.targets.litert.large_windows import MOST_AT_A_TIME
 
 IMAGES = (3, 4)  # ranks: one or two axes of space
@@ -87,12 +87,10 @@ class _Kernel(NamedTuple):
         return kernel_at(self.numbers, places, self.zero)
 
 
-def result_of(unit: QuantizedUnit) -> list[NDArray[np.generic]] | None:
-    """Return the scale of a unit's one result, and its zero point if there is one; None where it is computed."""
-    (first, *others) = unit.results
-    if others or first.scale is None or first.scale.size != 1 or (first.has_zero_point and first.zero_point is None):
-        return None
-    return [each.numpy() for each in (first.scale, first.zero_point) if each is not None]
+def result_of(unit: QuantizedUnit) -> Sequence[NDArray[np.generic]] | None:
+    """Return the scale of a unit's one result, and its zero point; None where it is computed."""
+    scale = unit.results[0].meaning if len(unit.results) == 1 else None
+    return None if scale is None or not scale.is_one else scale.parameters
 
 
 def _by_output(kernel: NDArray[np.generic], group: int) -> NDArray[np.generic]:
@@ -214,8 +212,7 @@ def rounded(
     yield from before
     if scale:
         yield last._replace(name=f"{last.name}_sum")
-        yield Step("QuantizeLinear", (f"{last.name}_sum", *scale), f"{last.name}_integers")
-        yield Step("DequantizeLinear", (f"{last.name}_integers", *scale), last.name)
+        yield from requantized(f"{last.name}_sum", last.name, scale)
     else:
         yield last
 

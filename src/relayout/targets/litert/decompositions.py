@@ -13,7 +13,16 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, Quantization
+from relayout.graph.quantized_unit import (
+    BYTES,
+    DEQUANTIZE,
+    QUANTIZE,
+    WORDS,
+    Scale,
+    dequantizer_of,
+    scale_of,
+    stored_reals,
+)
 from relayout.lowering.conditions import Condition, attribute
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.rules import Operator, Step
@@ -22,7 +31,6 @@ from relayout.rules.signature import Attribute, Constants
 from relayout.targets.litert.convolutions import TRANSPOSED_CONVOLUTION, convolution_attributes
 from relayout.targets.litert.einsum_products import EINSUM
 from relayout.targets.litert.integer_forms import channel_factors
-from relayout.targets.litert.integer_scales import BYTES, SHIFTS, WORDS, Scale, scale_of, stored_integers
 
 # ScatterND that writes a box of a tensor as Slices and Concats, through which layouts pass.
 #
@@ -107,14 +115,13 @@ def _real(operator: Operator) -> np.dtype[Any]:
 
 def _divisor(operator: Operator) -> float | None:
     """Return the one number that bytes are divided by; None where there is none, or where it is 0."""
-    real = operator.constant(1)
-    if real is not None:
-        return float(real.reshape(-1)[0]) or None if real.size == 1 and _is_between_bytes(operator.node) else None
-    unit = operator.unit()
-    operand = None if unit is None else unit.operands[1]
-    if unit is None or operand is None or any(each.dtype not in BYTES for each in unit.activations):
-        return None
-    return _number(operand) or None
+    number = operator.constant(1)
+    if number is not None:
+        is_eligible = _is_between_bytes(operator.node)
+    else:
+        number, unit = stored_reals(operator.node.inputs[1]), operator.unit()
+        is_eligible = unit is not None and all(each.dtype in BYTES for each in unit.activations)
+    return float(number.reshape(-1)[0]) or None if is_eligible and number is not None and number.size == 1 else None
 
 
 def _is_between_bytes(node: ir.Node) -> bool:
@@ -125,15 +132,6 @@ def _is_between_bytes(node: ir.Node) -> bool:
         return False
     integers = [before.inputs[0], *(each.outputs[0] for each in behind if each.op_type == QUANTIZE)]
     return len(integers) > len(behind) and all(each is not None and each.dtype in BYTES for each in integers)
-
-
-def _number(operand: Quantization) -> float:
-    """Return the number that an operand is; 0 where it is not one, or computed."""
-    stored = stored_integers(operand) if operand.is_constant else None
-    if stored is None or any(each.size != 1 for each in stored):
-        return 0
-    integer, scale, zero = (float(each.reshape(-1)[0]) for each in stored)
-    return (integer - zero) * scale
 
 
 def _as_product(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -231,7 +229,7 @@ def _is_never_met(operator: Operator) -> bool:
 
 def _scale_behind(value: ir.Value | None) -> Scale | None:
     """Return what the integers mean that are dequantized to a value; None where none are, or where that is computed."""
-    node = _giving(value, DEQUANTIZE)
+    node = dequantizer_of(value)
     scale = None if node is None else scale_of(node)
     return scale if scale is not None and scale.dtype in INTEGERS else None
 
@@ -249,7 +247,7 @@ def _result_slot(operator: Operator) -> int | None:
 
 def _is_result(operator: Operator, slot: int) -> bool:
     """Tell whether an operand has the result's shape and, where both are quantized, its scale."""
-    before = _giving(operator.node.inputs[slot], DEQUANTIZE)
+    before = dequantizer_of(operator.node.inputs[slot])
     if before is None:
         return _is_whole(operator, slot)
     own = scale_of(before)
@@ -262,12 +260,12 @@ def _is_mask_of_zeros(operator: Operator, slot: int) -> bool:
     value = operator.node.inputs[slot]
     if sum(extent != 1 for extent in operator.shape(slot) or ()) < 2:
         return False
-    dequantize, scale = _giving(value, DEQUANTIZE), _scale_behind(value)
+    dequantize, scale = dequantizer_of(value), _scale_behind(value)
     if dequantize is None:
         return _has_only(value, 0)
     if scale is None or scale.zero.size != 1:
         return False
-    return _has_only(dequantize.inputs[0], int(scale.zero[0]) + SHIFTS.get(scale.dtype, 0))
+    return _has_only(dequantize.inputs[0], int(scale.stated_zero[0]))
 
 
 def _has_only(value: ir.Value | None, number: int) -> bool:
@@ -335,7 +333,7 @@ def _results(operator: Operator) -> list[Scale] | None:
     unit = operator.unit()
     if unit is None or unit.dtype not in BYTES or operator.node.attributes.get_float("alpha", 0.2) <= 0:
         return None
-    scales = [scale_of(result.node) for result in unit.results]
+    scales = [result.meaning for result in unit.results]
     known = [scale for scale in scales if scale is not None and scale.is_one and scale.dtype in BYTES]
     return known if len(known) == len(scales) else None
 
@@ -345,7 +343,7 @@ def _as_sum_and_product(operator: Operator, _: Constants) -> Sequence[Step]:
     alpha, beta = attributes.get_float("alpha", 0.2), attributes.get_float("beta", 0.5)
     if not beta:
         return ()
-    tops = [(MOST - int(scale.zero[0])) * float(scale.scale[0]) for scale in _results(operator) or ()]
+    tops = [(MOST - int(scale.zero[0])) * scale.step for scale in _results(operator) or ()]
     top = min(1.0, max(tops, default=1.0))
     most, none, least = (np.array(number, np.int8) for number in (np.sign(beta) * MOST, 0, LEAST))
     shift, factor, step = (

@@ -13,14 +13,14 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION
-from relayout.graph.quantized_unit import unit_of
+from relayout.graph.quantized_unit import BYTES, SHIFTS, Scale, stored_reals, unit_of
 from relayout.lowering.conditions import Condition, clip_bounds
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_rows import affine_weights
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
 from relayout.rules.signature import Constants
-from relayout.targets.litert.integer_scales import BYTES, SHIFTS, stored_reals
+from relayout.targets.litert.integer_scales import requantized
 from relayout.targets.litert.quantized_units import (
     AVERAGING,
     INTEGER_KERNEL,
@@ -35,7 +35,6 @@ WIDE_STEPS = 128  # steps of 16 bits in a step of 8 bits: 255 × 128 are less th
 STEPS, WORDS = 255, 32767
 TINY = 1e-9
 ENLARGED = 64
-Wide = NDArray[np.float32]
 
 
 class IntegerForm(NamedTuple):
@@ -68,18 +67,9 @@ UNIT = Condition(
 )
 
 
-def quantization_parameters(step: float, zero: int, dtype: ir.DataType) -> tuple[Wide, NDArray[np.generic]]:
-    """Return a scale and a zero point as QuantizeLinear takes them."""
-    return np.array(step, np.float32), np.array(zero + SHIFTS.get(dtype, 0), dtype.numpy())
-
-
-def requantized(operand: int | str, name: str, step: float, zero: int, dtype: ir.DataType) -> tuple[Step, Step]:
-    """Return the steps that quantize an operand and dequantize it again; the second has the name."""
-    meaning = quantization_parameters(step, zero, dtype)
-    return (
-        Step("QuantizeLinear", (operand, *meaning), f"{name}_integers"),
-        Step("DequantizeLinear", (f"{name}_integers", *meaning), name),
-    )
+def of_words(step: float) -> Scale:
+    """Return the meaning of signed integers of 16 bits."""
+    return Scale.one(step, 0, ir.DataType.INT16)
 
 
 def _through_words(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -87,14 +77,14 @@ def _through_words(operator: Operator, _: Constants) -> Sequence[Step]:
     scales = unit_scales(operator.node)
     if scales is None:
         return ()
-    wide = float(scales.first.scale[0]) / WIDE_STEPS
+    wide = scales.first.step / WIDE_STEPS
     if abs(wide / OTHER_LOGISTIC - 1) <= 0.02:
         wide *= 2
     attributes = {name: attribute.value for name, attribute in operator.node.attributes.items()}
     return (
-        *requantized(0, "wide", wide, 0, ir.DataType.INT16),
+        *requantized(0, "wide", of_words(wide).parameters),
         Step(operator.name, ("wide",), "fine", attributes),
-        *requantized("fine", "result", WORD_STEP, 0, ir.DataType.INT16),
+        *requantized("fine", "result", of_words(WORD_STEP).parameters),
     )
 
 
@@ -104,10 +94,10 @@ def _through_bytes(operator: Operator, _: Constants) -> Sequence[Step]:
     if scales is None or (operator.name == "LogSoftmax" and not reaches_logarithms(scales.result)):
         return ()
     attributes = {name: attribute.value for name, attribute in operator.node.attributes.items()}
-    step, zero = _kernel_scale(operator.name, scales)
+    kernel = Scale.one(*_kernel_scale(operator.name, scales), ir.DataType.INT8)
     return (
         Step(operator.name, tuple(range(len(operator.node.inputs))), "coarse", attributes),
-        *requantized("coarse", "result", step, zero, ir.DataType.INT8),
+        *requantized("coarse", "result", kernel.parameters),
     )
 
 
@@ -121,14 +111,14 @@ KERNEL_SCALES: Mapping[str, tuple[float, int]] = {
 
 def _kernel_scale(name: str, scales: Candidate) -> tuple[float, int]:
     """Return the scale and zero point that an operator's kernel of bytes gives."""
-    return KERNEL_SCALES.get(name) or (float(scales.first.scale[0]), int(scales.first.zero[0]))
+    return KERNEL_SCALES.get(name) or (scales.first.step, int(scales.first.zero[0]))
 
 
 def off_through_bytes(operator: Operator) -> int:
     """Return how many steps a result may be off that its kernel rounds to a scale of its own first."""
     scales = unit_scales(operator.node)
     assert scales is not None
-    return ceil(_kernel_scale(operator.name, scales)[0] / float(scales.result.scale[0]) / 2 + 0.5)
+    return ceil(_kernel_scale(operator.name, scales)[0] / scales.result.step / 2 + 0.5)
 
 
 def channel_factors(operator: Operator) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
@@ -151,8 +141,8 @@ def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
     scales, affine, rank = unit_scales(operator.node), channel_factors(operator), operator.rank()
     if scales is None or affine is None or rank is None:
         return ()
-    step = float(scales.first.scale[0])
-    weights = affine_weights(*affine, step, float(scales.result.scale[0]))
+    step = scales.first.step
+    weights = affine_weights(*affine, step, scales.result.step)
     if weights is None:
         return ()
     integers, steps, bias = weights
@@ -164,7 +154,7 @@ def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
         operand = "row"
         reshaped = (Step("Reshape", (0, np.array([0, channels, 1], np.int64)), operand),)
         flat = Step("Reshape", ("column", np.array([0, channels], np.int64)), "flat")
-        behind = (*requantized("normalized", "column", *scales.result.meaning), flat)
+        behind = (*requantized("normalized", "column", scales.result.parameters), flat)
     return (
         *reshaped,
         Step("DequantizeLinear", (integers.reshape(-1, 1, *window), steps, zeros), "weights", {"axis": 0}),
@@ -223,8 +213,8 @@ def _normalization_of(operator: Operator) -> _Normalization | None:
         bias = bias.repeat(channels // len(bias), 0)
         extents.append(channels // number)
         groups, axes = _groups(number, channels, axes, prod(extents))
-    ends = [(end - int(scales.result.zero[0])) * float(scales.result.scale[0]) for end in (-128, 127)]
-    reach, step = np.maximum(*(np.abs(end - bias) for end in ends)), float(scales.first.scale[0])
+    ends = scales.result.real(np.array(scales.result.limits)).tolist()
+    reach, step = np.maximum(*(np.abs(end - bias) for end in ends)), scales.first.step
     count = prod(extents)
     longest, epsilon = sqrt(max(count - 1, 1)), Normalizing.of(operator).epsilon
     greatest = min(longest, float((reach / np.maximum(np.abs(weight), TINY)).max()))
@@ -258,7 +248,7 @@ def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
     epsilon = operator.node.attributes.get_float("epsilon", 1e-5)
 
     def constant(array: NDArray[np.float64], name: str, step: float) -> tuple[Step, ...]:
-        return _constant(array, name, step or 1 / WORDS, 0, ir.DataType.INT16)
+        return _constant(array, name, of_words(step or 1 / WORDS))
 
     raised: tuple[Step, ...] = ()
     if round(epsilon / words["variance"]):
@@ -279,7 +269,7 @@ def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
         view = (Step("Reshape", (wide, np.array([0, *known.groups], np.int64)), wide := "grouped"),)
         back = (Step("Reshape", (normalized, np.array(whole, np.int64)), normalized := "joined"),)
     return (
-        *requantized(0, "wide", words["moved"], 0, ir.DataType.INT16),
+        *requantized(0, "wide", of_words(words["moved"]).parameters),
         *view,
         *_on_words(mean(wide, known.axes, "mean"), words["moved"]),
         *_on_words(Step("Sub", (wide, "mean_words"), "moved"), words["moved"]),
@@ -302,14 +292,14 @@ def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
 
 
 def _on_words(first: Step, step: float) -> tuple[Step, ...]:
-    return (first, *requantized(first.name, f"{first.name}_words", step, 0, ir.DataType.INT16))
+    return (first, *requantized(first.name, f"{first.name}_words", of_words(step).parameters))
 
 
 def _inverse_root(operand: str, name: str, step: float, result: float) -> tuple[Step, ...]:
     """The lesser of two roots: RSQRT has 512 straight lines above the root, so that a small number is enlarged."""
     root = np.array(-0.5, np.float32)
     return (
-        *requantized(operand, f"{name}_enlarged", step / ENLARGED, 0, ir.DataType.INT16),
+        *requantized(operand, f"{name}_enlarged", of_words(step / ENLARGED).parameters),
         *_on_words(Step("Pow", (operand, root), f"{name}_of_large"), result),
         *_on_words(Step("Pow", (f"{name}_enlarged", root), f"{name}_of_small"), result),
         *_on_words(Step("Min", (f"{name}_of_large_words", f"{name}_of_small_words"), name), result),
@@ -326,7 +316,7 @@ def _off_normalized(operator: Operator) -> int:
     known, scales = _normalization_of(operator), unit_scales(operator.node)
     if known is None or scales is None:
         return 0
-    weight = float(np.abs(known.weight).max()) / float(scales.result.scale[0])
+    weight = float(np.abs(known.weight).max()) / scales.result.step
     return ceil(2 + known.elements / 256 + weight * min(sqrt(known.elements), 16) / 256)
 
 
@@ -341,18 +331,16 @@ def _of_one_scale(operator: Operator, _: Constants) -> Sequence[Step]:
         if scale is None or scale.equals(scales.result):
             inputs.append(slot)
             continue
-        array, meaning = real_constant(operator, slot), scales.result.meaning
-        name = f"operand_{slot}"
-        steps += _constant(array, name, *meaning) if array is not None else requantized(slot, name, *meaning)
+        array, name = real_constant(operator, slot), f"operand_{slot}"
+        to, parameters = scales.result, scales.result.parameters
+        steps += requantized(slot, name, parameters) if array is None else _constant(array, name, to)
         inputs.append(name)
     return (*steps, Step(operator.name, tuple(inputs), "result"))
 
 
-def _constant(array: NDArray[np.float64], name: str, step: float, zero: int, dtype: ir.DataType) -> tuple[Step, ...]:
-    scale, zero_point = quantization_parameters(step, zero, dtype)
-    limits = np.iinfo(dtype.numpy())
-    integers = np.clip(np.rint(array / step) + float(zero_point), limits.min, limits.max).astype(dtype.numpy())
-    return (Step("DequantizeLinear", (integers, scale, zero_point), name),)
+def _constant(array: NDArray[np.float64], name: str, scale: Scale) -> tuple[Step, ...]:
+    integers = (scale.integers(array) + SHIFTS.get(scale.dtype, 0)).astype(scale.dtype.numpy())
+    return (Step("DequantizeLinear", (integers, *scale.parameters), name),)
 
 
 def _clip(operator: Operator, _: Constants) -> Sequence[Step]:
@@ -364,15 +352,15 @@ def _clip(operator: Operator, _: Constants) -> Sequence[Step]:
     steps: list[Step] = []
     last: int | str = 0
     if not scales.first.equals(scales.result):
-        steps += requantized(0, "moved", *scales.result.meaning)
+        steps += requantized(0, "moved", scales.result.parameters)
         last = "moved"
     for op_type, bound, open_end in (("Max", bounds[0], -np.inf), ("Min", bounds[1], np.inf)):
         if bound == open_end or abs(bound) >= np.finfo(np.float32).max:
             continue
         if last == "result_Max":
-            steps += requantized(last, "above", *scales.result.meaning)
+            steps += requantized(last, "above", scales.result.parameters)
             last = "above"
-        steps += _constant(np.asarray(bound), f"bound_{op_type}", *scales.result.meaning)
+        steps += _constant(np.asarray(bound), f"bound_{op_type}", scales.result)
         steps.append(Step(op_type, (last, f"bound_{op_type}"), f"result_{op_type}"))
         last = f"result_{op_type}"
     return tuple(steps)
@@ -391,9 +379,8 @@ def _pad(operator: Operator, _: Constants) -> Sequence[Step]:
     if scales is None or border is None or border.size != 1:
         return ()
     others = tuple(slot for slot in range(3, len(operator.node.inputs)))
-    step, zero, _dtype = scales.result.meaning
-    value = np.array((np.clip(np.rint(border.reshape(()) / step) + zero, -128, 127) - zero) * step, np.float32)
-    return (*requantized(0, "moved", *scales.result.meaning), Step("Pad", ("moved", 1, value, *others), "padded"))
+    value = scales.result.real(scales.result.integers(border.reshape(()))).astype(np.float32)
+    return (*requantized(0, "moved", scales.result.parameters), Step("Pad", ("moved", 1, value, *others), "padded"))
 
 
 UNLIKE_BORDER = Condition("with a border, in a quantized unit of bytes of two scales", _has_unlike_border)

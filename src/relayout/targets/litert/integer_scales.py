@@ -1,71 +1,15 @@
-"""Scales and zero points of quantized integers, as LiteRT's signed kernels have them."""
+"""What LiteRT's kernels want of the scales and zero points of integers."""
 
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.formats.tflite.exporting.scales import dequantizer_of, scales_of
-from relayout.graph.quantized_unit import DEQUANTIZE, Quantization
+from relayout.graph.quantized_unit import BYTES, SHIFTS, Quantization, Scale, dequantizer_of, scale_of
+from relayout.rules import Step
 from relayout.targets.litert.insertion import Insertion
-
-SHIFTS = {ir.DataType.UINT8: 128, ir.DataType.UINT16: 32768}
-"""Unsigned types -> how much lower their integers lie once they are signed."""
-BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
-WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
-
-
-class Scale(NamedTuple):
-    """The quantization of integers."""
-
-    dtype: ir.DataType  # their type
-    scale: NDArray[np.float32]  # the scales
-    zero: NDArray[np.int64]  # zero points, as signed integers have them
-    axis: int = 0  # along which there is a scale for each element; 0 where there is one
-
-    @property
-    def is_one(self) -> bool:
-        """True if there is one scale for the tensor."""
-        return self.scale.size == 1
-
-    @property
-    def meaning(self) -> tuple[float, int, ir.DataType]:
-        """The one scale, the zero point, and the type."""
-        return float(self.scale[0]), int(self.zero[0]), self.dtype
-
-    @property
-    def is_symmetric(self) -> bool:
-        """True if all zero points are 0."""
-        return not self.zero.any()
-
-    def real(self, integers: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the numbers that signed integers mean."""
-        shape = [1] * integers.ndim
-        if not self.is_one:
-            shape[self.axis] = -1
-        return np.asarray((integers - self.zero.reshape(shape)) * self.scale.astype(np.float64).reshape(shape))
-
-    def equals(self, other: "Scale | None") -> bool:
-        """Tell whether the same integer means the same number."""
-        return (
-            other is not None
-            and self.is_one
-            and other.is_one
-            and self.scale[0] == other.scale[0]
-            and self.zero[0] == other.zero[0]
-        )
-
-
-def scale_of(node: ir.Node) -> Scale | None:
-    """Return what the integers of a QuantizeLinear or DequantizeLinear mean; None where no constant says so."""
-    integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
-    stated = scales_of(node)
-    if integers is None or integers.dtype is None or stated is None:
-        return None
-    scales, zeros, axis = stated
-    return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0), axis)
 
 
 def stored_integers(operand: Quantization | None) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None:
@@ -80,15 +24,12 @@ def stored_integers(operand: Quantization | None) -> tuple[NDArray[Any], NDArray
     return integers, scale, np.broadcast_to(zero, scale.shape)
 
 
-def stored_reals(value: ir.Value | None) -> NDArray[np.float64] | None:
-    """Return a constant as real numbers, also one that is stored as integers; None of any other value."""
-    producer = None if value is None or value.const_value is not None else value.producer()
-    scale = None if producer is None or producer.op_type != DEQUANTIZE else scale_of(producer)
-    stored = value if producer is None or scale is None else producer.inputs[0]
-    if stored is None or stored.const_value is None or stored.is_graph_input():
-        return None
-    numbers = stored.const_value.numpy().astype(np.float64)
-    return numbers if scale is None else scale.real(numbers - SHIFTS.get(scale.dtype, 0))
+def requantized(operand: int | str, name: str, parameters: Sequence[NDArray[Any]]) -> tuple[Step, Step]:
+    """Return the steps that quantize an operand, with a scale and a zero point, and dequantize it again to a name."""
+    return (
+        Step("QuantizeLinear", (operand, *parameters), f"{name}_integers"),
+        Step("DequantizeLinear", (f"{name}_integers", *parameters), name),
+    )
 
 
 # Scales with which LiteRT's kernels of sums and products of integers compute: with others they overflow, or abort.
@@ -102,15 +43,15 @@ LARGEST_BYTES, LARGEST_WORDS = 2.0**14, 1.0  # steps of the result below which t
 
 def adds(operands: Sequence[Scale], result: Scale) -> bool:
     """Tell whether ADD or SUB takes two operands of one scale each."""
-    is_bytes, step = result.dtype in BYTES, float(result.scale[0])
+    is_bytes, step = result.dtype in BYTES, result.step
     coarsest, widest = (COARSEST_BYTES, WIDEST_BYTES) if is_bytes else (COARSEST_WORDS, WIDEST_WORDS)
-    return step < widest and max(float(each.scale[0]) for each in operands) < step * coarsest
+    return step < widest and max(each.step for each in operands) < step * coarsest
 
 
 def multiplies(operands: Sequence[Scale], result: Scale) -> bool:
     """Tell whether MUL takes two operands of one scale each."""
-    first, second, result_scale = (float(each.scale[0]) for each in (*operands, result))
-    return first * second < result_scale * (LARGEST_BYTES if result.dtype in BYTES else LARGEST_WORDS)
+    first, second, result_step = (each.step for each in (*operands, result))
+    return first * second < result_step * (LARGEST_BYTES if result.dtype in BYTES else LARGEST_WORDS)
 
 
 # ArgMax and ArgMin read integers, which lie in the order of the numbers that they mean.

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from relayout.formats.onnx.evaluating import node_results
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.facts import add_notes
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, unit_of
+from relayout.graph.quantized_unit import BYTES, DEQUANTIZE, QUANTIZE, Scale, scale_of, stored_reals, unit_of
 from relayout.graph.source_names import Names, known_as, stands_for
 from relayout.graph.walks import drop_unread
 from relayout.layout.stored_as import MOST_STEPS_OFF, STEPS_OFF
@@ -36,8 +36,8 @@ from relayout.rules import Operator, Step, rule_of
 from relayout.rules.facts import operator_of
 from relayout.rules.slicing import SLICE_INPUTS
 from relayout.targets.litert.insertion import Insertion
-from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, requantized, unit_scales
-from relayout.targets.litert.integer_scales import BYTES, SHIFTS, Scale, scale_of, stored_reals
+from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, unit_scales
+from relayout.targets.litert.integer_scales import requantized
 from relayout.targets.litert.quantized_units import AS_ASKED, ROWS, candidate_of
 from relayout.targets.target_table import Target
 
@@ -172,7 +172,7 @@ def _as_slices(operator: Operator, _: object) -> Sequence[Step]:
         name = f"part_{number}"
         steps.append(Step("Slice", (0, begin, end, axes, step), name))
         if scales is not None and len(runs) > 1:
-            steps += requantized(name, f"quantized_{name}", *scales.first.meaning)
+            steps += requantized(name, f"quantized_{name}", scales.first.parameters)
             name = f"quantized_{name}"
         names.append(name)
     if len(names) > 1:
@@ -181,7 +181,7 @@ def _as_slices(operator: Operator, _: object) -> Sequence[Step]:
         if not all(isinstance(extent, int) for extent in y):
             return ()
         if scales is not None and len(names) > 1:
-            steps += requantized("joined", "quantized", *scales.result.meaning)
+            steps += requantized("joined", "quantized", scales.result.parameters)
         steps.append(Step("Reshape", (steps[-1].name, np.array(y, np.int64)), "selected"))
     return tuple(steps)
 
@@ -277,12 +277,6 @@ def _spell_words(model: ir.Model) -> None:
 BYTES_IN_ORDER = np.arange(-128.0, 128.0, dtype=np.float64)
 
 
-def _quantized(table: Table, scale: Scale) -> Table:
-    """Return the integers of numbers."""
-    integers: Table = np.clip(np.rint(table / float(scale.scale[0])) + float(scale.zero[0]), -128, 127)
-    return integers
-
-
 BUILTINS: Mapping[str, Callable[[Table], Table]] = {
     "HardSwish": lambda x: x * np.clip(x / 6 + 0.5, 0, 1),
     "Gelu": lambda x: x * 0.5 * (1 + np.vectorize(erf)(x / np.sqrt(2))),
@@ -312,10 +306,10 @@ def _nearest_builtin(table: Table, source: ir.Node, result: Scale) -> tuple[str,
     """Return the builtin that is the fewest steps off a table, and these; None where all are more than some."""
     operand = scale_of(source)
     assert operand is not None
-    table_numbers, numbers = _quantized(table, result), operand.real(BYTES_IN_ORDER)
+    table_numbers, numbers = result.integers(table), operand.real(BYTES_IN_ORDER)
     if np.isnan(table_numbers).any():  # the root of a number below 0, of which runtimes make any integer
         return None
-    off = {name: int(np.abs(_quantized(of(numbers), result) - table_numbers).max()) for name, of in BUILTINS.items()}
+    off = {name: int(np.abs(result.integers(of(numbers)) - table_numbers).max()) for name, of in BUILTINS.items()}
     nearest = min(off, key=lambda name: off[name])
     return (nearest, off[nearest] + 1) if off[nearest] < MOST_STEPS_OF_TABLES else None
 
@@ -390,7 +384,7 @@ class _TableReader:
         before = self.table(end.inputs[0], most - 1) if end is not None and end.op_type == QUANTIZE else None
         if before is None:
             return None
-        return scale.real(_quantized(before, scale))
+        return scale.real(scale.integers(before))
 
     def _computed(self, node: ir.Node, most: int) -> Table | None:
         rule = rule_of(operator_of(self.model, node))
@@ -414,11 +408,9 @@ class _TableReader:
 
 def _number(constants: Constants, value: ir.Value) -> NDArray[np.generic] | None:
     """Return a constant of one element, also one that is dequantized."""
-    array, node = constants.array(value), value.producer()
-    if array is None and node is not None and node.op_type == DEQUANTIZE:
-        scale, stored = scale_of(node), constants.array(node.inputs[0])
-        if scale is not None and scale.is_one and stored is not None and stored.size == 1:
-            array = scale.real(stored.astype(np.float64) - SHIFTS.get(scale.dtype, 0)).astype(np.float32)
+    array: NDArray[np.generic] | None = constants.array(value)
+    if array is None and (real := stored_reals(value)) is not None:
+        array = real.astype(np.float32)
     return None if array is None or array.size != 1 else array.reshape(())
 
 
@@ -469,12 +461,12 @@ def _with_scales_of_kernels(model: ir.Model) -> Iterator[_Kept]:
         if scales is None or scales.result.dtype not in BYTES:
             continue
         step, zero = KERNEL_SCALES[node.op_type]
-        if abs(float(scales.result.scale[0]) / step - 1) < 1e-6 and int(scales.result.zero[0]) == zero:
+        if abs(scales.result.step / step - 1) < 1e-6 and int(scales.result.zero[0]) == zero:
             continue
-        kernel = Scale(scales.result.dtype, np.array([step], np.float32), np.array([zero]))
-        real_results, step = RANGES[node.op_type](scales.first.real(BYTES_IN_ORDER)), float(scales.result.scale[0])
-        own, other = (scale.real(_quantized(real_results, scale)) for scale in (scales.result, kernel))
-        off = ceil(float(np.abs((own - other) / step).max()) - 1e-6)
+        kernel = Scale.one(step, zero, scales.result.dtype)
+        real_results = RANGES[node.op_type](scales.first.real(BYTES_IN_ORDER))
+        own, other = (scale.real(scale.integers(real_results)) for scale in (scales.result, kernel))
+        off = ceil(float(np.abs((own - other) / scales.result.step).max()) - 1e-6)
         unit = _Kept(node.op_type, off, _results(node))
         if off <= MOST_STEPS and _rescaled(model, names, node, kernel):
             yield unit
@@ -492,11 +484,9 @@ def _rescaled(model: ir.Model, names: Names, node: ir.Node, kernel: Scale) -> bo
         return False
     constants = Constants(model)
     for each in (*ends, *readers):
-        zero = np.array(int(kernel.zero[0]) + SHIFTS.get(kernel.dtype, 0), kernel.dtype.numpy())
-        stem = f"{node.outputs[0].name}/kernel"
         each.resize_inputs(3)
-        each.replace_input_with(1, constants.new(f"{stem}_scale", kernel.scale.reshape(())))
-        each.replace_input_with(2, constants.new(f"{stem}_zero_point", zero))
+        for slot, what, array in zip((1, 2), ("scale", "zero_point"), kernel.parameters, strict=True):
+            each.replace_input_with(slot, constants.new(f"{node.outputs[0].name}/kernel_{what}", array))
     units = [use.node for reader in readers for use in reader.outputs[0].uses()]
     for value in {each.outputs[0]: None for each in (*ends, *readers, *units)}:  # other numbers: other names
         stands_for(value, value)

@@ -24,9 +24,8 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.graph.quantized_unit import unit_of
+from relayout.graph.quantized_unit import BYTES, stored_reals, unit_of
 from relayout.targets.litert.insertion import Insertion
-from relayout.targets.litert.integer_scales import BYTES, stored_reals
 
 DEPTHWISE = ("relayout.nhwc.ihwo", "relayout.nwc.iwo")
 """Domains of depthwise convolutions: their kernels have an axis of one, those of the window, and channels."""

@@ -89,7 +89,7 @@ ADDS = frozenset(["Add", "Div", "Mul", "Sub"])  # operators in any order whose k
 
 def _is_fused_at_an_end(operator: Operator) -> bool:
     """Tell whether a convolution takes in an activation, behind which alone its order may change."""
-    bounds = (0, np.inf) if operator.name == "Relu" else clip_bounds(operator)
+    bounds = clip_bounds(operator)
     (value,) = operator.node.outputs
     is_end = value.is_graph_output() or any(use.node.op_type not in TAKES_ACTIVATIONS | ADDS for use in value.uses())
     return bounds in FUSED_BOUNDS and is_end and _convolution(operator.node.inputs[0]) is not None

@@ -15,13 +15,25 @@ from relayout.formats.recognition import was_tflite
 from relayout.formats.tflite.container.enums import ActivationFunctionType
 from relayout.formats.tflite.exporting.units import UnitNodes
 from relayout.graph.domains import RESIZE
-from relayout.graph.quantized_unit import DEQUANTIZE, EPILOGUES, QUANTIZE, VIEWS, QuantizedUnit, unit_of
+from relayout.graph.quantized_unit import (
+    BYTES,
+    DEQUANTIZE,
+    EPILOGUES,
+    QUANTIZE,
+    VIEWS,
+    WORDS,
+    QuantizedUnit,
+    Scale,
+    bounds_of,
+    scale_of,
+    unit_of,
+)
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_nodes, take_over
 from relayout.lowering.unit_rows import of_units
 from relayout.rules.facts import kernel_axes
 from relayout.targets.litert.insertion import Insertion
-from relayout.targets.litert.integer_scales import BYTES, WORDS, Scale, adds, multiplies, scale_of, stored_reals
+from relayout.targets.litert.integer_scales import adds, multiplies
 
 # The activations that LiteRT's integer kernels apply, and the bounds of those in a graph.
 
@@ -54,7 +66,7 @@ def _move_behind_unit(graph: ir.Graph, view: ir.Node) -> None:
     behind, operator = _only_reader(view), _producer(view)
     if operator is None or operator.op_type == DEQUANTIZE or _only_reader(operator) is not view:
         return
-    activation = behind if behind is not None and behind.op_type in BOUNDS and not behind.domain else None
+    activation = behind if behind is not None and behind.op_type in EPILOGUES and not behind.domain else None
     quantize = behind if activation is None else _only_reader(activation)
     if quantize is not None and _has_one_scale(quantize, QUANTIZE):
         _exchange(graph, view if activation is None else _exchange(graph, view, activation), quantize)
@@ -110,34 +122,15 @@ def fused_activation(bounds: tuple[float, float], quantize: ir.Node) -> Activati
     scale = scale_of(quantize)
     if scale is None or not scale.is_one:
         return None
-    least, most = (-128, 127) if scale.dtype in BYTES else (-32768, 32767)
-    step, zero = float(scale.scale[0]), int(scale.zero[0])
-    low, high = (bound if np.isinf(bound) else np.rint(bound / step) + zero for bound in bounds)
-    if low <= least and high >= most:
+    implied = scale.implies(bounds)
+    if all(implied):
         return ActivationFunctionType.NONE
     for kind, (floor, ceiling) in CLAMPS.items():
-        if bounds[0] == floor and (bounds[1] == ceiling or (high >= most and np.isinf(ceiling))):
+        if bounds[0] == floor and (bounds[1] == ceiling or (implied[1] and np.isinf(ceiling))):
             return kind
     return None
 
 
-def clamp_bounds(node: ir.Node) -> tuple[float, float] | None:
-    """Return the least and the most that a Clip gives; None where they are computed."""
-    bounds: list[float] = []
-    for slot, name, default in ((1, "min", -np.inf), (2, "max", np.inf)):
-        value = node.inputs[slot] if slot < len(node.inputs) else None
-        array = stored_reals(value)
-        if value is not None and array is None:
-            return None
-        bounds.append(node.attributes.get_float(name, default) if array is None else float(array.reshape(-1)[0]))
-    return bounds[0], bounds[1]
-
-
-BOUNDS: Mapping[str, Callable[[ir.Node], tuple[float, float] | None]] = {
-    "Relu": lambda _: (0.0, float("inf")),
-    "Clip": clamp_bounds,
-}
-"""Activation -> the bounds that it keeps its operand in; None where they are computed."""
 CLAMPS: Mapping[ActivationFunctionType, tuple[float, float]] = {
     ActivationFunctionType.RELU: (0.0, float("inf")),
     ActivationFunctionType.RELU6: (0.0, 6.0),
@@ -236,12 +229,12 @@ def _is_one_kernel(unit: QuantizedUnit) -> bool:
     ends = [each.node for each in (*unit.operands, *unit.results) if each is not None]
     first: dict[ir.Value | None, Scale | None] = {}
     for result in unit.results:
-        scale = scale_of(result.node)
+        scale = result.meaning
         other = first.setdefault(result.node.inputs[0], scale)
         if scale is None or other is None or not scale.equals(other) or scale.dtype != other.dtype:
             return False
     others = unit.members.difference(ends, [unit.node])
-    return not any(each.domain for each in ends) and all(each.op_type in BOUNDS for each in others)
+    return not any(each.domain for each in ends) and all(each.op_type in EPILOGUES for each in others)
 
 
 def _nodes_of(
@@ -253,7 +246,7 @@ def _nodes_of(
     activation = next((each for each in unit.members if each.op_type in EPILOGUES and each is not unit.node), None)
     fused: ActivationFunctionType | None = ActivationFunctionType.NONE
     if activation is not None:
-        bounds = BOUNDS[activation.op_type](activation)
+        bounds = bounds_of(activation)
         fused = None if bounds is None else fused_activation(bounds, unit.results[0].node)
         if not applies(unit.node, fused, activation if as_source else None):
             return None
@@ -362,7 +355,7 @@ def _on_bytes(candidate: Candidate) -> bool:
 def _hard_swish(candidate: Candidate) -> bool:
     """The kernel multiplies by a number below 1: a step of 1/128 of the operand's is less than one of the result's."""
     operand = candidate.inputs[0]
-    is_fine = operand is not None and operand.scale[0] / 128 < 0.999 * candidate.result.scale[0]
+    is_fine = operand is not None and operand.step / 128 < 0.999 * candidate.result.step
     return bool(is_fine) and _on_bytes(candidate)
 
 
@@ -373,7 +366,7 @@ def _alike(candidate: Candidate) -> bool | tuple[float, int]:
         return False
     if all(scale.equals(operand) for scale in candidate.outputs):
         return AS_ASKED
-    return float(operand.scale[0]), int(operand.zero[0])
+    return operand.step, int(operand.zero[0])
 
 
 def _averaged(candidate: Candidate) -> bool | tuple[float, int]:
@@ -381,7 +374,7 @@ def _averaged(candidate: Candidate) -> bool | tuple[float, int]:
     gives, operand = _alike(candidate), candidate.inputs[0]
     if not gives or operand is None or candidate.node.attributes.get_string("mode", "linear") == "nearest":
         return gives
-    return gives if float(candidate.result.scale[0]) >= FINE * float(operand.scale[0]) else False
+    return gives if candidate.result.step >= FINE * operand.step else False
 
 
 def _all_alike(candidate: Candidate, first: int = 0) -> bool:
@@ -397,17 +390,16 @@ def _fixed(scale: float, zero: int, kinds: Collection[ir.DataType] = BYTES) -> R
         result = candidate.result
         if not _on_one(candidate) or result.dtype not in kinds:
             return False
-        if abs(float(result.scale[0]) - scale) <= scale * 1e-6 and int(result.zero[0]) == zero:
+        if abs(result.step - scale) <= scale * 1e-6 and int(result.zero[0]) == zero:
             return AS_ASKED
-        return (scale, zero) if float(result.scale[0]) >= scale * FINE else False
+        return (scale, zero) if result.step >= scale * FINE else False
 
     return row
 
 
 def reaches_logarithms(result: Scale) -> bool:
     """Tell whether LOG_SOFTMAX of bytes, which ends at -255/16, reaches the least number of a result."""
-    step = float(result.scale[0])
-    return (-128 - int(result.zero[0])) * step >= -255 / 16 - step / 2
+    return (-128 - int(result.zero[0])) * result.step >= -255 / 16 - result.step / 2
 
 
 def _either(first: Row, second: Row) -> Row:
@@ -423,7 +415,7 @@ FINE = 0.6
 def _logistic_of_words(candidate: Candidate) -> bool | tuple[float, int]:
     """The kernel of 16 bits is a step off at most. For one scale there is another one, which is six steps off."""
     operand = candidate.inputs[0]
-    is_other = operand is not None and abs(float(operand.scale[0]) / OTHER_LOGISTIC - 1) < 0.01
+    is_other = operand is not None and abs(operand.step / OTHER_LOGISTIC - 1) < 0.01
     return not is_other and _fixed(WORD_STEP, 0, WORDS)(candidate)
 
 
@@ -469,7 +461,7 @@ ROWS: Mapping[str, Row] = {  # ONNX's operator -> whether LiteRT's integer kerne
     "Concat": lambda candidate: _data(candidate, range(len(candidate.inputs))),
     "Where": partial(_all_alike, first=1),
     "Pow": _inverse_root,
-    "Clip": lambda candidate: clamp_bounds(candidate.node) in CLAMPS.values() and _on_bytes(candidate),
+    "Clip": lambda candidate: bounds_of(candidate.node) in CLAMPS.values() and _on_bytes(candidate),
     "Sigmoid": _either(_fixed(1 / 256, -128), _logistic_of_words),
     "Softmax": _either(_fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)),
     "LogSoftmax": lambda candidate: reaches_logarithms(candidate.result) and _fixed(1 / 16, 127)(candidate),
@@ -497,8 +489,8 @@ def _has_kernel(unit: QuantizedUnit) -> bool:
 
 def candidate_of(unit: QuantizedUnit) -> Candidate | None:
     """Return a quantized unit as a candidate; None where a result has no constant scale, or several."""
-    operands = tuple(None if each is None else scale_of(each.node) for each in unit.operands)
-    results = tuple(each for each in (scale_of(result.node) for result in unit.results) if each is not None)
+    operands = tuple(None if each is None else each.meaning for each in unit.operands)
+    results = tuple(each for each in (result.meaning for result in unit.results) if each is not None)
     if len(results) < len(unit.results) or not all(result.is_one for result in results):
         return None
     constants = tuple(
@@ -526,7 +518,7 @@ def separate_activations(
 ) -> None:
     """Quantize what is between an operator and an activation that it does not apply, in place."""
     for node in list(graph):
-        value = node.inputs[0] if node.op_type in BOUNDS and not node.domain else None
+        value = node.inputs[0] if node.op_type in EPILOGUES and not node.domain else None
         operator = None if value is None else value.producer()
         readers = [use.node for use in node.outputs[0].uses()]
         if value is None or operator is None or operator.op_type not in ROWS or len(readers) != 1:
@@ -539,7 +531,7 @@ def separate_activations(
 
 def _stands_alone(operator: ir.Node, activation: ir.Node, quantize: ir.Node, as_source: bool) -> bool:
     """Tell whether a kernel of integers computes an activation, and not with the operator before it."""
-    bounds = BOUNDS[activation.op_type](activation)
+    bounds = bounds_of(activation)
     if bounds is None or quantize.op_type != QUANTIZE or quantize.domain:
         return False
     fused = fused_activation(bounds, quantize)

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.exporting.operators.convolution import BY_IMAGES
 from relayout.graph.domains import CONVOLUTION
-from relayout.graph.quantized_unit import DEQUANTIZE, unit_of
+from relayout.graph.quantized_unit import BYTES, DEQUANTIZE, scale_of, unit_of
 from relayout.lowering.fold_affine import channel_windows
 from relayout.targets.litert.insertion import OPEN, Insertion, integers_of
-from relayout.targets.litert.integer_scales import BYTES, scale_of
 from relayout.targets.litert.large_windows import split_large_window
 
 # Atan, Asin and Acos by a polynomial: LiteRT has ATAN2 alone for them, whose kernel takes an element at a time.

@@ -16,7 +16,7 @@ from relayout.formats.stored import Content
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, TensorContent
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
-from relayout.formats.tflite.exporting.scales import DEQUANTIZE
+from relayout.graph.quantized_unit import DEQUANTIZE
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import all_graphs
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from relayout.formats.onnx.folding import run_node
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.flexbuffer import FlexOption, to_flexbuffer
-from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.constants import constant_tensor, refused_texts, require_text_kernel
 from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.few_axes import use_few_axes
@@ -33,17 +32,16 @@ from relayout.formats.tflite.exporting.older import refuse_newer, write_for
 from relayout.formats.tflite.exporting.refusals import Refusals
 from relayout.formats.tflite.exporting.registry import REFUSAL, Entry, OpenExtentError, Unwritable, export_of, is_custom
 from relayout.formats.tflite.exporting.scales import (
-    DEQUANTIZE,
-    QUANTIZE,
     SHIFTS,
     SHIFTS_OF_WORDS,
     change_sign,
-    dequantizer_of,
+    raised,
     scales_in,
 )
 from relayout.formats.tflite.exporting.units import QuantizedUnits, UnitNodes, UnitResults, real_numbers
 from relayout.formats.tflite.exporting.variables import DraftVariables
 from relayout.formats.tflite.spelled_out import DOMAIN
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, dequantizer_of
 
 MOST_ELEMENTS = 1 << 31  # elements of a result: kernels count them in 32 bits
 
@@ -468,14 +466,11 @@ class GraphExport:
         if tensor.type != kind or tensor in self.draft.inputs or tensor.data is not None or tensor.name != value.name:
             if tensor.name == value.name and tensor not in self.draft.inputs:
                 tensor.name = self.draft.unique(f"{value.name}/{tensor.type.name.lower()}")
-            meaning = self.integers.meaning(value) or _raised(tensor, kind)
+            meaning = self.integers.meaning(value) or raised(tensor, kind)
             result = DraftTensor(value.name or "", kind, tensor_dims(value), quantization=meaning)
             if kind != kernel_type(value):
                 self.draft.add("CAST", [tensor], [result], in_data_type=tensor.type, out_data_type=kind)
             elif tensor.type != kind:
-                if result.quantization is None and tensor.quantization is not None:
-                    scale, zero, axis = tensor.quantization
-                    result.quantization = Quantization(scale, zero + SHIFTS[kind][1], axis)
                 change_sign(self.draft, tensor, result)
             else:
                 self.copy(tensor, result)
@@ -487,14 +482,6 @@ def _open_extents(node: ir.Node) -> set[str]:
     """Return the extents of a node's operands and results that are known only at run time."""
     shapes = [value.shape or () for value in (*node.inputs, *node.outputs) if value is not None]
     return {str(dim.value) for shape in shapes for dim in shape if not isinstance(dim, int)}
-
-
-def _raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:
-    """Return what integers mean as those of another type, of the same width."""
-    meaning = tensor.quantization
-    if meaning is None or tensor.type == kind or kind not in SHIFTS:
-        return None
-    return meaning._replace(zero_point=meaning.zero_point + SHIFTS[kind][1])
 
 
 def _reason_of_size(node: ir.Node) -> str:

@@ -12,8 +12,9 @@ from relayout.formats.tflite.exporting.constants import integer_constant
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.kernel_types import TENSOR_TYPES, kernel_type, tensor_dims
 from relayout.formats.tflite.exporting.registry import Unwritable
-from relayout.formats.tflite.exporting.scales import INTEGERS, JOINING, MOVING, SHIFTS, Scales, change_sign, scales_of
+from relayout.formats.tflite.exporting.scales import INTEGERS, JOINING, MOVING, change_sign, meaning_of, raised
 from relayout.formats.tflite.exporting.tidying import MOVED, MOVERS
+from relayout.graph.quantized_unit import Scale, scale_of
 from relayout.layout.normalization import NORMALIZE
 
 # Inputs and outputs on integers that are only moved: they mean what the moved integers mean.
@@ -61,7 +62,7 @@ class IntegerTensors:
         self,
         draft: Draft,  # the subgraph under construction
         tensors: dict[ir.Value, DraftTensor],  # value -> its tensor, shared with the export of the graph
-        scales: Mapping[ir.Value, Scales],  # integers -> their scales, where nodes state them
+        scales: Mapping[ir.Value, Scale],  # integers -> their scales, where nodes state them
         # unsigned types -> the signed ones that integers get, and how much lower these lie
         shifts: Mapping[TensorType, tuple[TensorType, int]],
     ) -> None:
@@ -74,10 +75,8 @@ class IntegerTensors:
 
     def read(self, value: ir.Value, reader: ir.Node) -> DraftTensor:
         """Return the tensor of integers that are read as real numbers, of a type that kernels take."""
-        scale, zero, axis = self.scales(value, reader)
         kind = kernel_type(value)
-        signed, shift = self.shifts.get(kind, (kind, 0))
-        quantization = Quantization(scale, zero - shift, axis)
+        signed, shift, quantization = self.stored(value, reader)
         if value not in self.by_value:
             if value.const_value is not None and not value.is_graph_input():
                 self.by_value[value] = integer_constant(self.draft, value, signed, shift, quantization)
@@ -111,26 +110,28 @@ class IntegerTensors:
         """Return what the integers of a value mean, if anything in the graph says so."""
         if value not in self._scales or value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
             return None
-        scale, zero, axis = self._scales[value]
-        if scale.size > 1:  # of no constant: LiteRT's kernels take one scale
-            return None
-        return Quantization(scale, zero, axis)
+        scale = self._scales[value]  # of no constant: LiteRT's kernels take one scale
+        return meaning_of(scale) if scale.is_one else None
 
-    def scales(self, value: ir.Value, reader: ir.Node) -> Scales:
-        """Return the scales of integers, as `reader` states them or else any other node."""
-        if (scales := scales_of(reader)) is not None:
-            return scales
-        if value not in self._scales:
+    def stored(self, value: ir.Value, node: ir.Node) -> tuple[TensorType, int, Quantization]:
+        """Return the type of integers in kernels, how much lower they lie there, and what they mean there.
+
+        `node` says what they mean, or else any other one that reads or gives them.
+        """
+        scale = scale_of(node) or self._scales.get(value)
+        if scale is None:
             raise Unwritable("the scale of its integers is computed")
-        return self._scales[value]
+        kind = kernel_type(value)
+        signed, shift = self.shifts.get(kind, (kind, 0))
+        return signed, shift, meaning_of(scale, shift)
 
     def as_stated(self, value: ir.Value, tensor: DraftTensor) -> DraftTensor:
         """Return integers in the type that ONNX states, where they are stored as signed ones."""
-        if value.dtype not in INTEGERS or tensor.type == kernel_type(value) or tensor.quantization is None:
+        kind = kernel_type(value)
+        meaning = raised(tensor, kind) if value.dtype in INTEGERS else None
+        if meaning is None:
             return tensor
         if value not in self.stated:
-            kind = kernel_type(value)
-            meaning = tensor.quantization._replace(zero_point=tensor.quantization.zero_point + SHIFTS[kind][1])
             unsigned_tensor = self.draft.tensor(f"{value.name}/{kind.name.lower()}", kind, tensor_dims(value), meaning)
             change_sign(self.draft, tensor, unsigned_tensor)
             self.stated[value] = unsigned_tensor

@@ -13,7 +13,7 @@ from relayout.formats.tflite.exporting.builder import BuiltinBuilder
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, known
 from relayout.formats.tflite.exporting.kernel_types import stored_type, tensor_dims
 from relayout.formats.tflite.exporting.registry import Unwritable
-from relayout.formats.tflite.exporting.scales import dequantizer_of, scales_of
+from relayout.graph.quantized_unit import dequantizer_of, scale_of
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.exporting.graph_export import GraphExport
@@ -160,7 +160,7 @@ class NodeExport(NodeReading, BuiltinBuilder):
     def dequantized_constant(self) -> DraftTensor | None:
         """Return the integers of the second operand if it is made of constant ones alone; else None."""
         node = None if self.quantized else dequantizer_of(self.value(1))
-        source = None if node is None or scales_of(node) is None else node.inputs[0]
+        source = None if node is None or scale_of(node) is None else node.inputs[0]
         if node is None or source is None or source.const_value is None or source.is_graph_input():
             return None
         tensor = self.graph.integers.read(source, node)

@@ -1,19 +1,17 @@
-"""The scales and zero points that QuantizeLinear and DequantizeLinear nodes of a graph state."""
+"""The scales of the integers of a graph, and unsigned integers as signed ones."""
 
 from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
+from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.graph.domains import RESIZE
+from relayout.graph.quantized_unit import BYTES, DEQUANTIZE, QUANTIZE, WORDS, Scale, scale_of
 
-Scales = tuple[NDArray[np.float32], NDArray[np.int64], int]
-"""Scales and zero points, one or one for each channel, and the axis of the channels."""
-DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
-INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
+INTEGERS = (*BYTES, *WORDS)
 MOVING = frozenset(  # operators whose results hold elements of their first operand, whatever these mean
     {"Concat", "DepthToSpace", "Expand", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Slice"}
     | {"SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
@@ -21,54 +19,36 @@ MOVING = frozenset(  # operators whose results hold elements of their first oper
 JOINING = frozenset({"Concat"})  # those of which this is true of all operands
 
 
-def dequantizer_of(value: ir.Value | None) -> ir.Node | None:
-    """Return the DequantizeLinear that produces a value; None for another producer."""
-    node = None if value is None else value.producer()
-    return node if node is not None and node.op_type == DEQUANTIZE and not node.domain else None
-
-
-def scales_in(graph: ir.Graph) -> dict[ir.Value, Scales]:
+def scales_in(graph: ir.Graph) -> dict[ir.Value, Scale]:
     """Return integers -> their scales, by the nodes that quantize them or read them as real numbers.
 
     Integers that are only moved mean what those mean that they are moved to.
     """
-    scales: dict[ir.Value, Scales] = {}
+    scales: dict[ir.Value, Scale] = {}
     for node in graph:
         if node.domain or node.op_type not in (DEQUANTIZE, QUANTIZE):
             continue
-        integers, node_scales = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0], scales_of(node)
-        if integers is not None and node_scales is not None:
-            scales[integers] = node_scales
+        integers, scale = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0], scale_of(node)
+        if integers is not None and scale is not None:
+            scales[integers] = scale
     for node in reversed(graph):
         if node.op_type not in (*MOVING, "Pad", RESIZE):
             continue
-        node_scales = next((scales[each] for each in node.outputs if each in scales), None)  # a Split has several
-        if node_scales is None or node_scales[0].size != 1:
+        scale = next((scales[each] for each in node.outputs if each in scales), None)  # a Split has several
+        if scale is None or not scale.is_one:
             continue
         for value in node.inputs if node.op_type in JOINING else node.inputs[:1]:
             if value is not None and value.dtype == node.outputs[0].dtype and value.dtype in INTEGERS:
-                scales.setdefault(value, node_scales)
+                scales.setdefault(value, scale)
     return scales
 
 
-def scales_of(node: ir.Node) -> Scales | None:
-    """Return the scale, zero point and axis of a QuantizeLinear or DequantizeLinear; None where they are computed.
-
-    LiteRT has no meaning for others than positive normal numbers: such ones are none, and arithmetic does what ONNX
-    says.
-    """
-    scale = None if len(node.inputs) < 2 or node.inputs[1] is None else node.inputs[1].const_value
-    if scale is None or node.attributes.get_int("block_size", 0) != 0:
-        return None
-    zero_value = node.inputs[2] if len(node.inputs) > 2 else None
-    zero = None if zero_value is None else zero_value.const_value
-    scales = scale.numpy().astype(np.float32).reshape(-1)
-    are_normal = (scales >= np.finfo(np.float32).tiny).all() and np.isfinite(scales).all()
-    if (zero_value is not None and zero is None) or not are_normal:
-        return None
-    zeros = np.zeros(scales.shape, np.int64) if zero is None else zero.numpy().astype(np.int64).reshape(-1)
-    rank = 1 if node.inputs[0] is None or node.inputs[0].shape is None else len(node.inputs[0].shape)
-    return scales, zeros, node.attributes.get_int("axis", 1) % max(rank, 1) if scales.size > 1 else 0
+def meaning_of(
+    scale: Scale,  # what integers mean
+    shift: int = 0,  # how much lower they lie in the file than as ONNX states them
+) -> Quantization:
+    """Return what integers mean, as the file says it."""
+    return Quantization(scale.scale.astype(np.float32), scale.stated_zero - shift, scale.axis)
 
 
 # Unsigned integers as the signed ones of the same width, and back.
@@ -99,6 +79,14 @@ def change_sign(
     draft.add("CAST", [source], [wide], in_data_type=source.type, out_data_type=TensorType.INT32)
     draft.add("ADD", [wide, draft.constant("distance", np.array(step, np.int32))], [moved])
     draft.add("CAST", [moved], [result], in_data_type=TensorType.INT32, out_data_type=result.type)
+
+
+def raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:
+    """Return what signed integers mean as unsigned ones of the same width; None where they are no others."""
+    meaning = tensor.quantization
+    if meaning is None or tensor.type == kind or kind not in SHIFTS:
+        return None
+    return meaning._replace(zero_point=meaning.zero_point + SHIFTS[kind][1])
 
 
 def is_change_of_sign(source: DraftTensor, result: DraftTensor) -> bool:

@@ -17,7 +17,8 @@ from relayout.formats.tflite.exporting.kernel_types import kernel_type, tensor_d
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import is_older
 from relayout.formats.tflite.exporting.registry import Unwritable
-from relayout.formats.tflite.exporting.scales import has_zero_point_of_16_bits, scales_of
+from relayout.formats.tflite.exporting.scales import has_zero_point_of_16_bits
+from relayout.graph.quantized_unit import scale_of
 
 if TYPE_CHECKING:
     from relayout.formats.tflite.exporting.graph_export import GraphExport
@@ -107,15 +108,12 @@ class UnitResults:
         quantize = unit.quantize[source][0]
         target = quantize.outputs[0]
         if target not in self.integers.by_value:
-            scale, zero, axis = self.integers.scales(target, quantize)
-            kind = kernel_type(target)
-            signed, shift = self.integers.shifts.get(kind, (kind, 0))
-            dims = tensor_dims(value)
+            signed, shift, meaning = self.integers.stored(target, quantize)
             if target.is_graph_output() and shift:
                 name = self.draft.unique(f"{target.name}/{signed.name.lower()}")
             else:
                 name = target.name or "" if target.is_graph_output() else self.draft.unique(target.name or "integers")
-            tensor = DraftTensor(name or "", signed, dims, quantization=Quantization(scale, zero - shift, axis))
+            tensor = DraftTensor(name or "", signed, tensor_dims(value), quantization=meaning)
             for each in unit.quantize[source]:
                 self.integers.by_value[each.outputs[0]] = tensor
                 self.integers.tensors[each.outputs[0]] = tensor
@@ -139,12 +137,12 @@ def real_numbers(
     in_blocks = _from_blocks(graph.draft, node)
     if in_blocks is not None:
         return in_blocks
-    scales = scales_of(node)
-    by_axis = scales is not None and scales[0].size > 1
+    scale = scale_of(node)
+    by_axis = scale is not None and not scale.is_one
     stored = None if source.is_graph_input() else source.const_value
     has_kernel = source.dtype in DEQUANTIZED and not (by_axis and source.dtype == ir.DataType.INT16)
     # A delegate may not write what a DEQUANTIZE of a constant gives where it is a result of the graph.
-    is_written = stored is not None and scales is not None and (not has_kernel or value.is_graph_output())
+    is_written = stored is not None and scale is not None and (not has_kernel or value.is_graph_output())
     if is_written and (numbers := folded(node)) is not None:
         return graph.draft.constant(value.name or "constant", numbers.numpy())
     integers = None

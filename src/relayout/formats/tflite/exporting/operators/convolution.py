@@ -13,9 +13,9 @@ from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
-from relayout.formats.tflite.exporting.scales import dequantizer_of
 from relayout.formats.tflite.importing import window as imported
 from relayout.graph.domains import CONVOLUTION
+from relayout.graph.quantized_unit import dequantizer_of
 
 BORDER = "its border depends on an extent that is known only at run time"
 

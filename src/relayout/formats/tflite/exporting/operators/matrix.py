@@ -21,9 +21,9 @@ from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.older import lacks
 from relayout.formats.tflite.exporting.operators.convolution import bias_of
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable, exporter
-from relayout.formats.tflite.exporting.scales import Scales, dequantizer_of, scales_of
 from relayout.formats.tflite.exporting.standard_definitions import transform_matrix
 from relayout.formats.tflite.spelled_out import ASYMMETRIC, ROUNDED, Builtin, Operand
+from relayout.graph.quantized_unit import Scale, dequantizer_of, scale_of
 from relayout.light_dataclass import dataclass
 
 # Products of recurrent operators whose weights were bytes in a `.tflite`: LiteRT rounds each row of the other operand.
@@ -81,22 +81,24 @@ def rounded_weights_of(op: NodeExport, slot: int) -> RoundedWeights | None:
     if source is None or source.const_value is None or source.is_graph_input():
         return None
     directions, *matrix = op.static(slot)
-    scales, tensor = scales_of(node), source.const_value
-    if scales is None or tensor.dtype != ir.DataType.INT8 or directions != 1 or tensor.size == 0:
+    scale, tensor = scale_of(node), source.const_value
+    if scale is None or tensor.dtype != ir.DataType.INT8 or directions != 1 or tensor.size == 0:
         return None
-    if scales[1].any() or not _is_of_rows(node, scales, matrix[0]):
+    if not scale.is_symmetric or not _is_of_rows(node, scale, matrix[0]):
         return None
-    weights = RoundedWeights(op, tensor.numpy().reshape(matrix), scales[0], node.metadata_props[ROUNDED] == ASYMMETRIC)
+    weights = RoundedWeights(
+        op, tensor.numpy().reshape(matrix), scale.scale, node.metadata_props[ROUNDED] == ASYMMETRIC
+    )
     return weights if weights.runs_in(op.graph.runtime) else None
 
 
-def _is_of_rows(node: ir.Node, scales: Scales, rows: int) -> bool:
+def _is_of_rows(node: ir.Node, scale: Scale, rows: int) -> bool:
     """Return whether a DequantizeLinear has one scale, or one for each row of a matrix."""
-    scale, _, axis = scales
     shape = None if node.inputs[0] is None else node.inputs[0].shape
-    if scale.size == 1:
+    if scale.is_one:
         return True
-    return scale.size == rows and shape is not None and [*shape[: axis + 1]] == [*[1] * axis, rows]
+    front = [*[1] * scale.axis, rows]
+    return scale.scale.size == rows and shape is not None and [*shape[: len(front)]] == front
 
 
 def _behind_views(value: ir.Value | None) -> ir.Value | None:

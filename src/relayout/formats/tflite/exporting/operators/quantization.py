@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Quantization
 from relayout.formats.tflite.exporting.draft import NUMPY, DraftTensor
 from relayout.formats.tflite.exporting.kernel_types import kernel_type
 from relayout.formats.tflite.exporting.node import NodeExport
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
-from relayout.formats.tflite.exporting.scales import scales_of
+from relayout.formats.tflite.exporting.scales import meaning_of
 from relayout.formats.tflite.exporting.units import along_axis
+from relayout.graph.quantized_unit import DEQUANTIZE, scale_of
 
 # Numbers as integers by arithmetic, where no QUANTIZE does it: scales for each channel or block, or computed ones.
 
@@ -57,21 +57,18 @@ def dynamic_quantize_linear(op: NodeExport) -> None:
 def quantize_linear(op: NodeExport) -> None:
     """QUANTIZE, to signed integers inside of the graph."""
     value = op.node.outputs[0]
-    scales = scales_of(op.node)
-    if scales is None or scales[0].size > 1:  # computed scales, one for each block, or for each channel
+    scale, kind = scale_of(op.node), kernel_type(value)
+    if scale is None or not scale.is_one:  # computed scales, one for each block, or for each channel
         quantize(op)
         return
-    scale, zero, axis = scales
-    kind = kernel_type(value)
-    inside = not value.is_graph_output() and all(use.node.op_type == "DequantizeLinear" for use in value.uses())
+    inside = not value.is_graph_output() and all(use.node.op_type == DEQUANTIZE for use in value.uses())
     signed, shift = op.graph.integers.shifts.get(kind, (kind, 0)) if inside else (kind, 0)
     if signed not in (TensorType.INT8, TensorType.UINT8, TensorType.INT16):
         quantize(op)
         return
-    quantization = Quantization(scale, zero - shift, axis)
     operand = op.input(0)
     result = op.output(0)
-    result.type, result.quantization = signed, quantization
+    result.type, result.quantization = signed, meaning_of(scale, shift)
     op.draft.add("QUANTIZE", [operand], [result])
     if inside:
         op.graph.integers.by_value[value] = result

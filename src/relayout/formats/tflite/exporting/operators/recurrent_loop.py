@@ -48,7 +48,7 @@ from relayout.formats.tflite.exporting.recurrent_operands import (
     is_recurrent,
     length_and_batch,
 )
-from relayout.formats.tflite.exporting.scales import dequantizer_of
+from relayout.graph.quantized_unit import dequantizer_of
 from relayout.graph.subgraphs import all_graphs
 from relayout.layout.stored_as import BATCH_FIRST
 
