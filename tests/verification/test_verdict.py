@@ -176,3 +176,20 @@ def test_one_word_for_each_verdict() -> None:
 def test_class_scores_say_how_often_the_best_class_is_the_same() -> None:
     report = verify(MODELS / "tinynet_int8.tflite", relayout.convert(MODELS / "tinynet_int8.tflite").model)
     assert report.outputs[0].agreement == 1.0
+
+
+def test_rows_that_nearly_equal_scores_choose_in_another_order_are_no_fault_inside() -> None:
+    """A rounding puts other rows first. The operators are right, and so is the output; a wrong one is still seen."""
+    body = (
+        "(float[64] x) => (float y) { s = Add(x, b)  v, i = TopK(s, k)  g = Gather(t, i)  c = Abs(g)"
+        "  y = ReduceSum<keepdims=0>(c) }"
+    )
+    table = RNG.normal(size=(64, 3)).astype(np.float32)
+    constants = {"b": np.ones(64, np.float32), "k": np.array([64]), "t": table}
+    source, fed = model(body, **constants), {"x": np.zeros(64, np.float32)}
+    nearly = constants["b"] + RNG.choice([0, 2**-23], 64).astype(np.float32)
+    report = verify(source, model(body, **{**constants, "b": nearly}), inputs=fed)
+    assert report.ok, str(report)
+    assert [row.verdict for row in report.rows if row.name == "g"] == [Verdict.STEPWISE], "the same order otherwise"
+    wrong = verify(source, model(body, **{**constants, "b": nearly, "t": np.roll(table, 1, axis=0)}), inputs=fed)
+    assert not wrong.ok

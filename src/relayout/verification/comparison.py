@@ -1,6 +1,6 @@
 """Both models, run on the same inputs and compared value by value."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import field, replace
 from functools import cached_property
 from itertools import product
@@ -33,6 +33,7 @@ from relayout.verification.report import Fed, Row
 from relayout.verification.side import OPEN, Array, DeclaredPart, Feeds, ModelValue, RunError, RunnableModel, Runner
 from relayout.verification.stepwise import Stepwise, judged_by_operator
 
+OF_EXTENTS = frozenset(["RANK", "SHAPE", "Shape", "Size"])  # operators that read extents alone
 FAR = 100  # so many bounds off, an inner value of float32 is no matter of rounding
 BY_PARTS_ALONE = (
     "each operator agrees on the source's own values, and together they do not: a runtime may compute several of them"
@@ -204,7 +205,8 @@ class Comparison:
     def _judge_again(self, rows: list[Row], feeds: Feeds) -> list[Row]:
         """Return the rows with what each operator makes of the source's own values, where that may tell more."""
         beyond = {Verdict.DIFFERS, Verdict.SPREAD} if self.left.rounds else {Verdict.DIFFERS}
-        far = {row.source for row in rows if self._is_far(row)}
+        choices = self._choices - {row.source for row in rows if row.ok}
+        far = {row.source for row in rows if self._is_far(row, choices)}
         if self.tensors and (self.dequantized or any(row.verdict in beyond for row in rows)):
             rows = self._by_operator(rows, feeds, {row.source for row in rows if self._is_excess(row)})
         if not self.left.rounds:
@@ -227,10 +229,26 @@ class Comparison:
             for row, is_fault in zip(rows, faulty, strict=True)
         ]
 
-    def _is_far(self, row: Row) -> bool:
-        """Tell whether an inner value of float32 differs by so much that a fault is behind it, and no rounding."""
+    def _is_far(self, row: Row, choices: Set[str]) -> bool:
+        """Tell whether an inner value of float32 differs by so much that a fault is behind it, and no rounding.
+
+        What is chosen by numbers that are nearly equal, such as the best boxes, may be another after a rounding.
+        """
         judged_alone = row.output or self.left.rounds or self.dequantized or self._is_drawn(row.source)
-        return not judged_alone and not row.ok and self._is_excess(row)
+        if judged_alone or row.ok or not self._is_excess(row):
+            return False
+        return choices.isdisjoint(self.left.before(row.source))
+
+    @cached_property
+    def _choices(self) -> Set[str]:
+        """The integers and truth values that the source makes of real numbers."""
+        values = (*self.left.inputs, *self.left.interiors, *self.left.outputs)
+        real = {value.name for value in values if value.dtype is not None and value.dtype.kind == "f"}
+        return {
+            value.name
+            for value in values
+            if value.name not in real and value.operator not in OF_EXTENTS and not real.isdisjoint(value.operands)
+        }
 
     def _is_excess(self, row: Row) -> bool:
         """Tell whether a value is a hundred bounds off, or beyond its bounds and not of real numbers."""

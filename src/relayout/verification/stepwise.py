@@ -23,7 +23,6 @@ that counts, however deep the network is.
 6. A recurrent operator is also given what it yields, as its results of the steps before.
 """
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -49,6 +48,7 @@ from relayout.verification.compare import (
     relative,
     wider,
 )
+from relayout.verification.kernel_rounding import EPSILON, ROUNDING_KERNELS, spread_of_kernel
 from relayout.verification.matching import Holders, batches, choices, holding
 from relayout.verification.pairs import Pair
 from relayout.verification.report import Row
@@ -59,7 +59,6 @@ ENOUGH = 16  # elements from which on a direction is told from chance
 HALF_STEP = 0.5
 CHANCE = 1.5  # three times the standard deviation of a step that is there or not, as it falls
 
-EPSILON = float(np.finfo(np.float32).eps)
 REORDERED = 8 * EPSILON
 """How far apart two orders of additions are, relative to the magnitudes of the terms: 1 to 2 eps were found."""
 
@@ -80,9 +79,6 @@ BESIDE_MIDWAY = {
 
 DOWNWARDS = frozenset({"SQRT"})
 """Operators of LiteRT that round integers of 8 bits down: half a step on average, and less than one."""
-
-ONE_BY_ONE = frozenset({"MEAN", "SUM"})
-"""Operators of LiteRT that add up one element after another: of `n` they are off by roundings as they fall, `√n`."""
 
 LOOKED_UP = 4
 """Steps of 16 bits that a float may be off: kernels look functions up in tables, with straight lines between."""
@@ -213,6 +209,7 @@ class Stepwise:
         if step is not None and step.verdict is Verdict.DIFFERS:
             step = self._beside_terms(pair, step, source, entry_names, fed)
             step = step if step.verdict.passes else self._beside_levels(pair, step, entry_names, fed)
+            step = step if step.verdict.passes else self._beside_rounding(pair, step, source, entry_names, fed)
             return step if step.verdict.passes else self._beside_own(pair, step, source, entry_names, fed, values)
         return step
 
@@ -256,12 +253,16 @@ class Stepwise:
         forced = self._making(name, entry_names, nudge)
         if forced is not None:
             return pair.same_way(left, forced.run(fed, [name])[name])[1]
-        forced = self._left.forced([pair.left.name], [each for each in source if each != pair.left.name], nudge)
+        forced, before = self._making_source(pair.left.name, source, nudge)
         if forced is None:
             return None
-        before = {entry: source[known] for known, entry in forced.entries.items()}
-        moved = forced.run({**source, **before}, [pair.left.name])[pair.left.name]
-        return pair.same_way(moved, theirs[name])[0]
+        return pair.same_way(forced.run(before, [pair.left.name])[pair.left.name], theirs[name])[0]
+
+    def _making_source(self, name: str, source: Feeds, nudge: float = 0) -> tuple[Forced | None, Feeds]:
+        """Return the part of the source that makes one value alone, and what to feed it."""
+        forced = self._left.forced([name], [each for each in source if each != name], nudge)
+        entries = {} if forced is None else forced.entries
+        return forced, {**source, **{entry: source[known] for known, entry in entries.items()}}
 
     def _beside_terms(
         self, pair: Pair, step: JudgedValue, source: Feeds, entry_names: Sequence[str], fed: Feeds
@@ -276,12 +277,7 @@ class Stepwise:
             return step
         off = relative(step.difference.max_abs, magnitude(terms))
         distance = replace(step.difference, max_rel=off, rounding=0.0)  # the type's own has been allowed for the sum
-        rtol = min(REORDERED, self._tolerance.rtol)
-        if pair.left.operator in ONE_BY_ONE:
-            operands = [source[name].size for name in pair.left.operands if name in source]
-            count = max(operands, default=1) / max(1, source[pair.left.name].size)
-            rtol = max(rtol, 2 * EPSILON * math.sqrt(count))
-        tolerance = replace(self._tolerance, rtol=rtol, rounding=0.0)
+        tolerance = replace(self._tolerance, rtol=min(REORDERED, self._tolerance.rtol), rounding=0.0)
         return JudgedValue(judge(distance, Kind.REAL, tolerance, None, pair.left.step), distance)
 
     def _beside_levels(self, pair: Pair, step: JudgedValue, entry_names: Sequence[str], fed: Feeds) -> JudgedValue:
@@ -298,6 +294,18 @@ class Stepwise:
         spread = wider(*(difference(base, forced.run(each, [name])[name]) for each in moved))
         kind = kind_of(base, pair.left.quantized)
         return JudgedValue(judge(step.difference, kind, self._tolerance, spread, pair.left.step), step.difference)
+
+    def _beside_rounding(
+        self, pair: Pair, step: JudgedValue, source: Feeds, entry_names: Sequence[str], fed: Feeds
+    ) -> JudgedValue:
+        """Return the step of a sum or a resized image, measured by the rounding within the two kernels."""
+        result, spreads = source[pair.left.name], list[Difference | None]()
+        if kind_of(result, pair.left.quantized) is Kind.REAL and pair.right.operator in ROUNDING_KERNELS:
+            spreads.append(spread_of_kernel(pair.right, self._making(pair.right.name, entry_names), fed, result))
+        if kind_of(result, pair.left.quantized) is Kind.REAL and pair.left.operator in ROUNDING_KERNELS:
+            spreads.append(spread_of_kernel(pair.left, *self._making_source(pair.left.name, source), result))
+        verdict = judge(step.difference, Kind.REAL, self._tolerance, wider(*spreads), pair.left.step)
+        return JudgedValue(verdict, step.difference) if spreads else step
 
     def _beside_own(
         self, pair: Pair, step: JudgedValue, source: Feeds, entry_names: Sequence[str], fed: Feeds, values: Feeds

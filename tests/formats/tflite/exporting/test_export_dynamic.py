@@ -13,6 +13,7 @@ from export_running import agrees
 import relayout
 from relayout.errors import UnsupportedError
 from relayout.formats.tflite.container.loading import load
+from relayout.verification import verify
 from rules.law import Case
 from small import build
 from text_form import floats
@@ -199,3 +200,21 @@ def test_the_number_of_regions_is_open(ratio: int, mode: str) -> None:
     for count in (5, 1):
         corners = np.sort(floats(count, 2, 2) * 5, 1).reshape(count, 4)
         agrees(model, {"x": floats(2, 3, 8, 6), "r": corners, "b": np.arange(count) % 2})
+
+
+@pytest.mark.parametrize("text", ["y = GatherND(x, i)", "y = GatherElements<axis=0>(x, i)", "y = Gather<axis=0>(x, i)"])
+def test_an_extent_of_0_has_no_places(text: str) -> None:
+    """A detector that finds nothing: the kernel of the places that may count from the end divides by the extent."""
+    model = build("float[n,3] x, int64[m,1] i", text, {})
+    content = relayout.convert(model, format="tflite")
+    for rows in (0, 4):
+        fed = {"x": floats(rows, 3), "i": np.full((min(rows, 2), 1), -1)}
+        assert verify(model, content, inputs=fed).ok
+
+
+def test_places_of_the_largest_count_from_the_front() -> None:
+    text = "v, i = TopK(x, k) t = Unsqueeze(i, a) y = GatherND(z, t)"
+    model = build("float[n] x, float[n,3] z", text, {"k": np.array([2]), "a": np.array([1])}, outputs=("y",))
+    content = relayout.convert(model, format="tflite")
+    assert "FLOOR_MOD" not in content.report.operators
+    assert verify(model, content).ok

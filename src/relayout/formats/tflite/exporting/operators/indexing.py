@@ -53,7 +53,7 @@ def _is_never_negative(value: ir.Value | None, most: int = MOST_FOLLOWED) -> boo
     node = value.producer()
     if node is None or node.domain or not most:
         return False
-    if node.op_type in PLACES:
+    if node.op_type in PLACES or (node.op_type == "TopK" and value.index() == 1):
         return True
     if node.op_type == "Max":
         return any(_is_never_negative(each, most - 1) for each in node.inputs)
@@ -66,9 +66,9 @@ def from_front(op: NodeExport, places: DraftTensor, extent: Operand) -> DraftTen
     places = op.cast(places, TensorType.INT32)
     if counts_from_front(op) or (places.array is not None and not (places.array < 0).any()):
         return places
-    if isinstance(extent, DraftTensor):
-        extent = op.maximum(extent, 1)  # where it is 0 there are no places, and the kernel divides by it
-    return op.each("FLOOR_MOD", places, extent)
+    # Where an extent is 0 there are no places, and the kernel divides by it.
+    most = op.maximum(extent, 1) if isinstance(extent, DraftTensor) else np.maximum(extent, 1)
+    return op.each("FLOOR_MOD", places, most)
 
 
 def _strides(dims: tuple[int, ...]) -> list[int]:
@@ -97,13 +97,13 @@ def from_front_each(
 ) -> DraftTensor:
     """Return coordinates in a tensor, none of which counts from the end."""
     places = op.cast(places, TensorType.INT32)
-    if places.array is not None and not (places.array < 0).any():
+    if counts_from_front(op) or (places.array is not None and not (places.array < 0).any()):
         return places
     (count,) = known(places.dims[-1:])
     dims = operand.dims[begin : begin + count]
     if all_known(dims):
-        return op.each("FLOOR_MOD", places, op.ints(known(dims)))
-    return op.each("FLOOR_MOD", places, op.part(op.extents(operand), 0, begin, count))
+        return op.each("FLOOR_MOD", places, op.ints(np.maximum(known(dims), 1)))
+    return op.each("FLOOR_MOD", places, op.maximum(op.part(op.extents(operand), 0, begin, count), 1))
 
 
 @exporter("GatherElements")
