@@ -51,6 +51,7 @@ SUBJECTS = {
     Stage.SOURCE: set(UnpreparedModel.__dataclass_fields__),
     Stage.EXPORT: set(dir(ExportedGraph(ir.Model(ir.Graph([], [], nodes=[]), ir_version=8), is_litert=True))),
     Stage.DRAFT: {"draft", *DraftFile.__dataclass_fields__},
+    Stage.WRITTEN: {"file", "builtins"},
     **{stage: {"model", "target", *Target.__dataclass_fields__} for stage in LISTED_STAGES},
 }
 

@@ -52,7 +52,7 @@ def test_litert_computes_a_unit_within_steps_and_on_integers_where_claimed(case:
     result = relayout.convert(model, format="tflite", target="ethos-u")
     claims = result.report.claims
     assert claims is not None
-    is_on_reals = "DEQUANTIZE" in result.report.operators
+    is_on_reals = not {"DEQUANTIZE", "GATHER"}.isdisjoint(result.report.operators)  # or in a table of the CPU
     assert not (is_on_reals and claims.claimed == claims.total)
     index = next(index for index, each in enumerate(cases()) if each is case)
     assert is_on_reals or case.op_type in DECOMPOSED or INTEGER_KERNEL.holds(prepared(index)[2]), (

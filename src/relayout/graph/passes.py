@@ -19,6 +19,7 @@ class Stage(IntEnum):
     FINAL = 4  # the graph as it is written, bodies of functions in place where the target has none: the same
     EXPORT = 5  # the graph that becomes a `.tflite`: what an `ExportedGraph` has
     DRAFT = 6  # the draft of a `.tflite`: what a `DraftFile` has; `draft` is each of its graphs in turn
+    WRITTEN = 7  # a `.tflite` as it is written, behind quantization: `file`, `builtins`; the pass returns another one
 
 
 class Pass(NamedTuple):

@@ -240,6 +240,7 @@ PASSES: Mapping[str, Pass] = {  # name -> pass, in the order in which they run f
             ("separate-operands", "tidying.separate_operands", (OPERANDS,), (OPERANDS,)),
             ("separate-memory", "tidying.separate"),
         ),
+        Pass("tables-of-functions", "lowering.tabulate_functions.with_tables", stage=Stage.WRITTEN),
     )
 }
 _REPEATED = "rank-reductions inline-sequences fold-constants fold-weights inline-branches open-recurrences"

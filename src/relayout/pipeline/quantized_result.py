@@ -15,10 +15,12 @@ from relayout.formats.tflite.container.versions import min_runtime_version
 from relayout.formats.tflite.exporting.draft import NUMPY
 from relayout.formats.tflite.exporting.older import lacking
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
+from relayout.graph.passes import Stage
 from relayout.graph.source_names import known_as
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.stored_as import RENAMED, TENSOR, Holds
+from relayout.lowering.passes import passes_of
 from relayout.pipeline.result import Result
 from relayout.quantization.quantize import quantize_file
 from relayout.quantization.request import QuantizationRequest
@@ -37,8 +39,15 @@ def quantized_result(result: Result, request: QuantizationRequest) -> Result:
     names = {name or value: value for name, value in values}
     for_litert = result.target is None or result.target.is_litert
     inputs = model_inputs(result.model, result.file)
-    file, summary = quantize_file(result.file, request, inputs, names, for_litert=for_litert)
-    if missing := lacking(file, None if result.target is None else result.target.builtins):
+    builtins = None if result.target is None else result.target.builtins
+
+    def finish(quantized: Model) -> Model:
+        for each in passes_of(Stage.WRITTEN):
+            quantized = each.run(None, file=quantized, builtins=builtins)
+        return quantized
+
+    file, summary = quantize_file(result.file, request, inputs, names, for_litert=for_litert, finish=finish)
+    if missing := lacking(file, builtins):
         raise UnwritableGraphError(missing, set(), f"what stays float: {'; '.join(summary.lines()[1:]) or 'nothing'}")
     counts = Counter(operator.name for graph in file.subgraphs for operator in graph.operators)
     ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -72,6 +72,7 @@ def tflite_model(
     from relayout.formats.onnx.completing import complete
     from relayout.formats.tflite import provenance
     from relayout.formats.tflite.exporting.exporter import export
+    from relayout.formats.tflite.exporting.older import before_quantization
     from relayout.formats.tflite.exporting.preparing import name_standard_operators
     from relayout.formats.tflite.exporting.refusals import UnwritableGraphError
     from relayout.targets.litert.exported_graph import exported_graph
@@ -88,14 +89,14 @@ def tflite_model(
             units=graph.units,
             unsigned=graph.unsigned,
             for_litert=graph.is_litert,
-            passes=passes_of(Stage.DRAFT),
+            passes=[*passes_of(Stage.DRAFT), *passes_of(Stage.WRITTEN)],
             signature=key,
             describe=lambda tensors: _metadata(model, tensors),
             tensor_names=_source_names(model),
             custom_ops=custom_ops,
             runtime=runtime,
             quantization=quantization,
-            builtins=builtins.of_integers() if builtins is not None and quantization else builtins,
+            builtins=before_quantization(builtins, quantization) if builtins and quantization else builtins,
             file_forms=forms,
         )
     except UnwritableGraphError as error:

@@ -183,6 +183,7 @@ def quantize_file(
     operators: Mapping[str, str],  # name of an operator of the source -> the value that it gives
     *,
     for_litert: bool,  # True if LiteRT's CPU kernels run it, which may stay float where they take less time
+    finish: Callable[[Model], Model],  # returns the quantized file as its runtime takes it
 ) -> tuple[Model, findings.QuantizationSummary]:
     """Return a file quantized, and what became of it.
 
@@ -229,7 +230,7 @@ def quantize_file(
         written = load(result.read_bytes())
         graphs = tuple(_without_copies(_without_guards(graph)) for graph in written.subgraphs)
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
-        quantized = with_room_for_biases(quantized, file) if request.is_calibrated else quantized
+        quantized = finish(with_room_for_biases(quantized, file) if request.is_calibrated else quantized)
     joined = findings.joined_outputs(file, ranges) if joins_matter and request.output_type not in REALS else ()
     return finished(quantized), findings.summary_of(request.kind, count, quantized, reasons, joined)
 

@@ -8,7 +8,7 @@ have a scale for each channel for those of one scale where it dequantizes them.
 from __future__ import annotations
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.runtimes import Builtins
+from relayout.formats.tflite.container.runtimes import Builtins, Tables
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.few_axes import groups_of, own_axes, regroup_axes
 from relayout.formats.tflite.exporting.rewriting import Rewriting
@@ -20,9 +20,7 @@ from relayout.lowering.conditions import (
     NO_INDICES,
     SPATIAL_ONLY,
     STATIC,
-    Condition,
     attribute,
-    clip_bounds,
 )
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import beside_litert
@@ -77,6 +75,7 @@ MICRO = Builtins(
     frozenset(_NAMES.split()),
     form=lambda op: join_few(op) or slice_few(op),
     lacks=frozenset((name, TensorType.INT64) for name in ("ARG_MAX", "ARG_MIN", "CAST")),
+    tables=Tables(frozenset(("ABS", "ELU")), fewest=4),
 )
 
 TYPES = ("INT8", "INT16")
@@ -84,7 +83,11 @@ BYTES = ("INT8",)
 IMAGE = (3, 4)
 UNIT = (STATIC, INTEGER_KERNEL)
 NEAREST = attribute("mode", ("nearest",), "nearest")
-RELUS = Condition("a lower bound of 0", lambda operator: (clip_bounds(operator) or (1, 1))[0] == 0)
+TABULATED = """
+    Atan Ceil Celu Cos Erf Exp Floor Gelu HardSigmoid Log Mish Neg Pow Reciprocal Round Selu Shrink Sign Sin Softplus
+    Softsign Sqrt Tan ThresholdedRelu
+"""
+"""Functions of one number that are looked up."""
 
 TARGET = beside_litert(
     name="tflite-micro",
@@ -95,8 +98,8 @@ TARGET = beside_litert(
         Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *UNIT)),
         Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, (NO_DILATIONS, COUNTED_ELEMENTS, *UNIT)),
         Kernel("AveragePool", ("NHWC",), TYPES, (4,), (NO_DILATIONS, COUNTED_BORDER, *UNIT)),
-        Kernel("GlobalAveragePool", ("NHWC",), TYPES, IMAGE, UNIT),
-        Kernel("GlobalMaxPool", ("NHWC",), BYTES, IMAGE, UNIT),
+        Kernel("GlobalAveragePool", ("NHWC",), TYPES, (3, 4, 5), UNIT),
+        Kernel("GlobalMaxPool", ("NHWC",), BYTES, (3, 4, 5), UNIT),
         Kernel("Resize", ("NHWC",), BYTES, (4,), (SPATIAL_ONLY, *UNIT)),
         Kernel("Resize", ("NHWC",), ("INT16",), (4,), (SPATIAL_ONLY, *UNIT), NEAREST),
         Kernel("DepthToSpace", ("NHWC",), BYTES, (4,), (DEPTH_FIRST, *UNIT)),
@@ -105,13 +108,17 @@ TARGET = beside_litert(
         Kernel("Flatten Pad Reshape Slice Split Squeeze Unsqueeze", types=TYPES, limits=UNIT),
         Kernel("Transpose", types=TYPES, limits=UNIT),
         Kernel("HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=UNIT),
-        Kernel("Clip", types=BYTES, limits=(RELUS, *UNIT)),
+        Kernel("Clip", types=BYTES, limits=UNIT),
+        Kernel("Pow", types=("INT16",), limits=UNIT),
         Kernel("ReduceMean", types=TYPES, limits=UNIT),
         Kernel("ReduceMax ReduceMin", types=BYTES, limits=UNIT),
         Kernel("Abs Elu", types=BYTES, limits=UNIT),
+        Kernel(TABULATED, types=BYTES, limits=(STATIC,)),
         Kernel("Softmax", types=TYPES, limits=UNIT, trailing="axis"),
         Kernel("SOFTMAX", types=("INT16",), limits=(STATIC,), domain="tflite"),
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),
+        Kernel("Cast Gather", types=BYTES, limits=(STATIC,)),
+        Kernel("Add", types=("INT32",), limits=(STATIC,)),
     ),
     builtins=MICRO,
 )

@@ -7,6 +7,7 @@ it stays as it is, and the report names it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.model import Quantization, array_content
+from relayout.formats.tflite.elementwise import FUNCTIONS, activated
 from relayout.formats.tflite.exporting.draft import NUMPY, NUMPY_TYPES, Draft, DraftOperator, DraftTensor, known
 from relayout.formats.tflite.exporting.rewriting import Form, Rewriting
 from relayout.formats.tflite.exporting.tidying import tidy_reshapes
@@ -126,7 +128,7 @@ def _operators_of(draft: Draft, operator: DraftOperator, form: Form) -> list[Dra
 
 def _is_folded(draft: Draft, operator: DraftOperator) -> bool:
     """Compute an operator of constants, whose results are such then; False where it is none, or cannot be computed."""
-    compute, results = FOLDED.get(operator.name), operator.outputs
+    compute, results = _function_of(operator), operator.outputs
     if compute is None or any(result in draft.outputs or result.quantization is not None for result in results):
         return False
     if not all(result.is_static and prod(result.shape) <= LARGEST_CONSTANT for result in results):
@@ -137,11 +139,18 @@ def _is_folded(draft: Draft, operator: DraftOperator) -> bool:
     if any(array is None and tensor is not None for array, tensor in zip(arrays, operator.inputs, strict=True)):
         return False
     with np.errstate(all="ignore"):
-        computed = compute(operator, *arrays)
+        computed = compute(*arrays)
     for result, numbers in zip(results, computed if len(results) > 1 else [computed], strict=True):
         array: NDArray[Any] = np.ascontiguousarray(numbers, NUMPY[result.type]).reshape(result.shape)
         result.data, result.array = array_content(array), array
     return True
+
+
+def _function_of(operator: DraftOperator) -> Callable[..., Any] | None:
+    """Return what makes the results of an operator's operands; None where nobody computes it here."""
+    if operator.name in FUNCTIONS:
+        return partial(FUNCTIONS[operator.name], operator.options)
+    return partial(COMPUTED[operator.name], operator) if operator.name in COMPUTED else None
 
 
 def array_of(tensor: DraftTensor) -> NDArray[Any] | None:
@@ -154,16 +163,6 @@ def array_of(tensor: DraftTensor) -> NDArray[Any] | None:
     return np.frombuffer(raw, NUMPY[tensor.type]).reshape(tensor.shape)
 
 
-def _activated(operator: DraftOperator, array: NDArray[Any]) -> NDArray[Any]:
-    """Return what the activation of an operator makes of its result."""
-    kind = int(operator.options.get("fused_activation_function") or 0)
-    return np.clip(array, *{1: (0, None), 2: (-1, 1), 3: (0, 6)}[kind]) if kind else array
-
-
-def _each(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda operator, *arrays: _activated(operator, function(*arrays))
-
-
 def _product(operator: DraftOperator, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
     a = a.swapaxes(-1, -2) if operator.options.get("adj_x") else a
     return np.asarray(np.matmul(a, b.swapaxes(-1, -2) if operator.options.get("adj_y") else b))
@@ -171,7 +170,7 @@ def _product(operator: DraftOperator, a: NDArray[Any], b: NDArray[Any]) -> NDArr
 
 def _dense(operator: DraftOperator, x: NDArray[Any], weights: NDArray[Any], *bias: NDArray[Any]) -> NDArray[Any]:
     product = np.matmul(x.reshape(-1, weights.shape[-1]), weights.T)
-    return _activated(operator, product + bias[0] if bias else product)
+    return activated(operator.options, product + bias[0] if bias else product)
 
 
 def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -186,27 +185,7 @@ def _scattered(
     return total
 
 
-FOLDED: Mapping[str, Callable[..., Any]] = {
-    "ADD": _each(np.add),
-    "SUB": _each(np.subtract),
-    "MUL": _each(np.multiply),
-    "DIV": _each(np.divide),
-    "MAXIMUM": _each(np.maximum),
-    "MINIMUM": _each(np.minimum),
-    "SQUARED_DIFFERENCE": _each(lambda a, b: (a - b) ** 2),
-    "POW": _each(np.power),
-    "NEG": _each(np.negative),
-    "EXP": _each(np.exp),
-    "LOG": _each(np.log),
-    "SQRT": _each(np.sqrt),
-    "RSQRT": _each(lambda a: 1 / np.sqrt(a)),
-    "SQUARE": _each(np.square),
-    "SIN": _each(np.sin),
-    "COS": _each(np.cos),
-    "TANH": _each(np.tanh),
-    "LOGISTIC": _each(lambda a: 1 / (1 + np.exp(-a))),
-    "ABS": _each(np.abs),
-    "FLOOR": _each(np.floor),
+COMPUTED: Mapping[str, Callable[..., Any]] = {
     **dict.fromkeys(("CAST", "DEQUANTIZE"), lambda operator, a: a),
     **dict.fromkeys(
         ("RESHAPE", "EXPAND_DIMS", "SQUEEZE"), lambda operator, a, *_: a.reshape(operator.outputs[0].shape)
@@ -218,7 +197,6 @@ FOLDED: Mapping[str, Callable[..., Any]] = {
     "CONCATENATION": lambda operator, *arrays: np.concatenate(arrays, int(operator.options["axis"])),
     "PACK": lambda operator, *arrays: np.stack(arrays, int(operator.options.get("axis", 0))),
     "TILE": lambda operator, a, count: np.tile(a, tuple(map(int, count))),
-    "SELECT_V2": lambda operator, *arrays: np.where(*arrays),
     "BATCH_MATMUL": _product,
     "SUM": _reduction(np.sum),
     "MEAN": _reduction(np.mean),
@@ -227,14 +205,5 @@ FOLDED: Mapping[str, Callable[..., Any]] = {
     "SCATTER_ND": _scattered,
     "SPLIT": lambda operator, axis, a: np.split(a, len(operator.outputs), int(axis.reshape(-1)[0])),
     "FULLY_CONNECTED": _dense,
-    "LESS": _each(np.less),
-    "LESS_EQUAL": _each(np.less_equal),
-    "GREATER": _each(np.greater),
-    "GREATER_EQUAL": _each(np.greater_equal),
-    "EQUAL": _each(np.equal),
-    "NOT_EQUAL": _each(np.not_equal),
-    "LOGICAL_AND": _each(np.logical_and),
-    "LOGICAL_OR": _each(np.logical_or),
-    "LOGICAL_NOT": _each(np.logical_not),
 }
 """Builtins that are computed where all operands are constants: the accelerator wants an operand that it is fed."""

@@ -8,7 +8,7 @@ constants is computed here, and adds no operator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from math import prod
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization
+from relayout.formats.tflite.elementwise import FUNCTIONS
 from relayout.formats.tflite.exporting.draft import NUMPY, Dims, Draft, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.registry import OpenExtentError, Unwritable
 
@@ -32,23 +33,6 @@ ONE = Quantization(np.ones(1, np.float32), np.zeros(1, np.int64), 0)
 """The quantization of integers that are the numbers themselves."""
 
 Operand = DraftTensor | NDArray[Any] | float
-FOLDED: Mapping[str, Callable[..., Any]] = {  # operators that are computed here where their operands are constants
-    "ADD": np.add,
-    "SUB": np.subtract,
-    "MUL": np.multiply,
-    "DIV": lambda a, b: a / b if a.dtype.kind == "f" else np.trunc(a / b).astype(a.dtype),
-    "MAXIMUM": np.maximum,
-    "MINIMUM": np.minimum,
-    "FLOOR": np.floor,
-    "FLOOR_MOD": np.mod,
-    "EQUAL": np.equal,
-    "LESS": np.less,
-    "LESS_EQUAL": np.less_equal,
-    "GREATER": np.greater,
-    "GREATER_EQUAL": np.greater_equal,
-    "LOGICAL_AND": np.logical_and,
-    "SELECT_V2": np.where,
-}
 
 
 def _has_few(arrays: Sequence[NDArray[Any] | None]) -> bool:
@@ -127,9 +111,9 @@ class BuiltinBuilder:
         assert first is not None
         tensors = [self.tensor(operand, first.type) for operand in operands]
         arrays = list(map(self.constant_array, tensors))
-        if name in FOLDED and all(array is not None for array in arrays) and _has_few(arrays):
+        if name in FUNCTIONS and all(array is not None for array in arrays) and _has_few(arrays):
             with np.errstate(all="ignore"):
-                return self.const(np.asarray(FOLDED[name](*arrays)))
+                return self.const(np.asarray(FUNCTIONS[name](options, *arrays), NUMPY[kind or first.type]))
         return self.emit(name, tensors, stretched(*(tensor.dims for tensor in tensors)), kind or first.type, **options)
 
     add, sub, mul = _of_pairs("ADD"), _of_pairs("SUB"), _of_pairs("MUL")

@@ -23,7 +23,7 @@ from relayout.formats.tflite.exporting.quantizable import STATIC
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError, dims_to_fix
 from relayout.formats.tflite.exporting.units import QuantizedUnits
 from relayout.formats.tflite.exporting.variables import DraftVariables, as_ends
-from relayout.graph.passes import Pass
+from relayout.graph.passes import Pass, Stage
 
 
 @dataclass
@@ -56,7 +56,7 @@ def export(
     unsigned: bool = False,  # whether unsigned integers stay so, for kernels whose weights have zero points
     # whether LiteRT alone has to run it, which has kernels that other runtimes of such files lack
     for_litert: bool = True,
-    passes: Sequence[Pass] = (),  # those over drafts, in order
+    passes: Sequence[Pass] = (),  # those over drafts, and over what is written, in order
     signature: str = "serving_default",  # the key of the signature
     # name -> bytes of what the file says beside its graph, made of: name of a tensor -> the values that it is
     describe: Callable[[Mapping[str, list[ir.Value]]], Mapping[str, bytes]] | None = None,
@@ -90,7 +90,8 @@ def export(
     )
     file.variables_as_ends.enter_context(as_ends(graph.draft, graph.variables))
     for each in passes:
-        file.run(each)
+        if each.stage == Stage.DRAFT:
+            file.run(each)
     file.variables_as_ends.close()
     graph.name_ends(tensor_names or {})
     subgraphs = tuple(draft.finish(f"subgraphs[{place}]") for place, draft in enumerate(graph.program))
@@ -104,6 +105,9 @@ def export(
     said = {} if describe is None else describe(graph.values_of(unchanged_names))
     notes = tuple((name, np.frombuffer(data, np.uint8)) for name, data in said.items())
     written = finished(Model(PRODUCER, subgraphs, (ports,), notes))
+    for each in passes:
+        if each.stage == Stage.WRITTEN:
+            written = each.run(None, file=written, builtins=builtins)
     if missing := {**newer_operators(written, runtime), **lacking(written, builtins)}:
         raise UnwritableGraphError(missing, set())
     return written

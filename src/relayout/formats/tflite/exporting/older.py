@@ -19,6 +19,7 @@ from relayout.formats.tflite.container.model import Model, Operator, Subgraph
 from relayout.formats.tflite.container.places import place_in_words
 from relayout.formats.tflite.container.runtimes import Builtins, first_runtime, parsed
 from relayout.formats.tflite.container.versions import version
+from relayout.formats.tflite.elementwise import FUNCTIONS
 from relayout.formats.tflite.exporting.draft import NUMPY, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.registry import Unwritable
 from relayout.formats.tflite.exporting.rewriting import Form, Rewriting, rewrite_operators
@@ -108,14 +109,20 @@ ERFC = (0.254829592, -0.284496736, 1.421413741, -1.453152027, 1.061405429)
 (Hastings 1955; Abramowitz and Stegun 7.1.26)."""
 
 
-def _gelu(op: Rewriting) -> DraftTensor | None:
+def _gelu(op: Rewriting) -> DraftTensor:
+    """Write GELU; of integers between DEQUANTIZE and QUANTIZE."""
+    (x,), result = op.operands, op.result
+    if result.quantization is None:
+        return _real_gelu(op, x)
+    real = _real_gelu(op, op.emit("DEQUANTIZE", [x], x.dims, TensorType.FLOAT32))
+    return op.emit("QUANTIZE", [real], x.dims, result.type, result.quantization)
+
+
+def _real_gelu(op: Rewriting, x: DraftTensor) -> DraftTensor:
     """Write GELU, `max(x, 0) - |x| erfc(|x| / √2) / 2`, since no builtin is an erf.
 
     The approximation is `x / 2 (1 + tanh(√(2/π) (x + 0.044715 x³)))`.
     """
-    (x,) = op.operands
-    if op.result.type != TensorType.FLOAT32:
-        return None
     if op.operator.options.get("approximate"):
         inner = op.mul(op.add(x, op.mul(op.mul(op.mul(x, x), x), 0.044715)), math.sqrt(2 / math.pi))
         return op.mul(op.mul(x, 0.5), op.add(op.each("TANH", inner), 1.0))
@@ -134,10 +141,16 @@ REWRITES: Mapping[str, Form] = {  # builtin -> what writes it by older ones
 }
 
 
-# Operators for a runtime that has some builtins alone: others are written by these, or refused.
+# Operators for a runtime that has some builtins alone: others are written by these, looked up in tables, or refused.
 #
 # RELU_0_TO_1   ->  RELU, MINIMUM
 # RELU_N1_TO_1  ->  MAXIMUM, MINIMUM
+
+
+def before_quantization(builtins: Builtins, kind: str) -> Builtins:
+    """Return the builtins of a file whose real numbers become integers: also those that become tables then."""
+    tabulated = FUNCTIONS.keys() - OTHERS.keys() if builtins.tables is not None and kind == "int8" else set[str]()
+    return builtins._replace(names=builtins.names | builtins.integers | tabulated)
 
 
 def write_with(draft: Draft, builtins: Builtins | None) -> None:

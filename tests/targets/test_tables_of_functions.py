@@ -1,0 +1,133 @@
+"""Functions of one integer of 8 bits on microcontrollers and NPUs: a table, or one operator on integers."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+import relayout
+from running import run
+from small import build
+from targets.judging import answers, saved
+from targets.test_unit_exports import litert
+from targets.vela import judge, needs_vela
+
+PYTHON = os.environ.get("RELAYOUT_TFLM") or (sys.executable if find_spec("tflite_micro") else None)
+SCALES = {"s": np.float32(0.05), "z": np.int8(-20), "r": np.float32(0.04), "q": np.int8(-100)}
+TABLE = {"CAST": 1, "ADD": 1, "GATHER": 1}
+EVERY_INTEGER = {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 4, 8, 8)}
+NAMES = """
+    Atan Ceil Celu Cos Erf Exp Floor Gelu Mish Neg Round Selu Shrink Sign Sin Softplus Softsign Tan ThresholdedRelu
+"""
+CHAINS = ("Log", "Sqrt", "Reciprocal", "PRelu", "a product with its own function")
+"""Functions of several operators between integers, which a table of targets claims one by one."""
+FUNCTIONS = {
+    **{name: f"b = {name}(a)" for name in NAMES.split()},
+    "Gelu of tanh": 'b = Gelu<approximate = "tanh">(a)',
+    "Log": "m = Abs(a) n = Add(m, one) b = Log(n)",
+    "Sqrt": "m = Relu(a) b = Sqrt(m)",
+    "Reciprocal": "m = Relu(a) n = Add(m, one) b = Reciprocal(n)",
+    "PRelu": "b = PRelu(a, one)",
+    "a product with its own function": "m = Softplus(a) n = Tanh(m) b = Mul(a, n)",
+}
+
+
+def between_integers(body: str, more: str = "") -> onnx.ModelProto:
+    """A function `b` of `a`, between integers of 8 bits."""
+    nodes = f"a = DequantizeLinear(x, s, z) {body} y = QuantizeLinear(b, r, q) {more}"
+    return build("int8[1,4,8,8] x", nodes, {**SCALES, "one": np.float32(1)}, opset=22)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_is_a_table_of_what_it_gives(name: str, tmp_path: Path) -> None:
+    source = between_integers(FUNCTIONS[name])
+    result = relayout.convert(source, format="tflite", target="tflite-micro")
+    assert result.report.operators == TABLE
+    claims = result.report.claims
+    assert claims is not None
+    assert claims.claimed == claims.total or name in CHAINS
+    (expected,) = run(source, EVERY_INTEGER)
+    off = np.abs(litert(result, EVERY_INTEGER)["y"].astype(int) - expected)
+    assert off.max() <= 1  # a number in the middle between two integers
+    assert np.mean(off > 0) <= 0.02
+    if PYTHON is not None:
+        path = tmp_path / "model.tflite"
+        saved(result, EVERY_INTEGER, path)
+        (answer,) = answers(PYTHON, "by_tflm.py", [path]).values()
+        assert answer.get("off") == 0, answer
+
+
+@needs_vela
+@pytest.mark.parametrize(("body", "builtin"), [("b = Exp(a)", "EXP"), ("b = Elu(a)", "ELU"), ("b = Gelu(a)", "GELU")])
+def test_an_npu_keeps_the_functions_that_it_has(body: str, builtin: str, tmp_path: Path) -> None:
+    source = between_integers(body)
+    result = relayout.convert(source, format="tflite", target="ethos-u")
+    assert result.report.operators == {builtin: 1}
+    result.save(tmp_path / "model.tflite")
+    assert not judge(tmp_path / "model.tflite", tmp_path).on_cpu
+    assert np.abs(litert(result, EVERY_INTEGER)["y"].astype(int) - run(source, EVERY_INTEGER)[0]).max() <= 1
+    other = relayout.convert(between_integers("b = Sin(a)"), format="tflite", target="ethos-u")
+    assert other.report.operators == TABLE
+
+
+def test_few_operators_on_integers_stay_where_they_take_no_longer() -> None:
+    unit = "c = QuantizeLinear(m, s, z) d = DequantizeLinear(c, s, z)"
+    two = between_integers(f"m = Relu(a) {unit} b = Mul(d, d)")
+    for target in ("tflite-micro", "ethos-u"):
+        assert "GATHER" not in (relayout.convert(two, format="tflite", target=target).report.operators or {})
+    body = ""
+    for step, made in enumerate(("Mul(a, a)", "Add(d0, a)", "Mul(d1, a)", "Add(d2, d0)")):
+        body += f"m{step} = {made} c{step} = QuantizeLinear(m{step}, s, z) d{step} = DequantizeLinear(c{step}, s, z) "
+    four = between_integers(f"{body} b = Identity(d3)")
+    assert relayout.convert(four, format="tflite", target="tflite-micro").report.operators == TABLE
+    assert "GATHER" not in (relayout.convert(four, format="tflite", target="ethos-u").report.operators or {})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        between_integers("b = Exp(a)", "e = Add(b, a) f = ReduceMean(e)"),
+        build("int8[1,4,8,8] x, int8[1,4,8,8] w", "a = DequantizeLinear(x, s, z) e = DequantizeLinear(w, s, z)"
+              " f = Exp(a) b = Mul(f, e) y = QuantizeLinear(b, r, q)", SCALES),
+        build("int8[1,4,8,8] x", "a = DequantizeLinear(x, s, z) f = Exp(a) b = Mul(f, k)"
+              " y = QuantizeLinear(b, r, q)", {**SCALES, "k": np.arange(4, dtype=np.float32).reshape(4, 1, 1)}),
+    ],
+    ids=["reals that others read", "two tensors", "a constant of several numbers"],
+)  # fmt: skip
+def test_what_is_no_function_of_one_integer_stays(source: onnx.ModelProto) -> None:
+    result = relayout.convert(source, format="tflite", target="tflite-micro")
+    assert "EXP" in (result.report.operators or {})
+    feed = {each.name: EVERY_INTEGER["x"] for each in source.graph.input}
+    names = [each.name for each in source.graph.output]
+    for name, expected in zip(names, run(source, feed), strict=True):
+        np.testing.assert_allclose(litert(result, feed)[name].astype(float), expected, rtol=1e-5, atol=1)
+
+
+def samples() -> list[dict[str, NDArray[np.float32]]]:
+    draw = np.random.default_rng(5)
+    return [{"x": draw.normal(size=(1, 3, 8, 8)).astype(np.float32)} for _ in range(3)]
+
+
+@pytest.mark.parametrize("function", ["Mish", "Gelu", "Erf", "Sign"])
+def test_functions_that_the_quantizer_leaves_real_are_tables(function: str) -> None:
+    pytest.importorskip("ai_edge_quantizer")
+    weights = np.random.default_rng(2).normal(size=(6, 3, 3, 3)).astype(np.float32)
+    source = build("float[1,3,8,8] x", f"c = Conv(x, w) y = {function}(c)", {"w": weights}, opset=20)
+    options = {"input_type": "int8", "output_type": "int8"}
+    for target in ("tflite-micro", "ethos-u"):
+        result = relayout.convert(
+            source, format="tflite", target=target, quantize="int8", calibrate=samples(), **options
+        )
+        operators = result.report.operators or {}
+        assert "GATHER" in operators or (target, function) == ("ethos-u", "Gelu")
+        assert not {"DEQUANTIZE", "EXP", "QUANTIZE"} & operators.keys()
+        summary = result.report.quantization
+        assert summary is not None
+        assert not summary.floats
