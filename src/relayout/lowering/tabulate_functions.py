@@ -51,24 +51,34 @@ def with_tables(
     for graph in file.subgraphs:
         shortest = graph if tables.fewest else _with_tables(graph, builtins, tables, is_cut=True)
         graphs.append(_with_tables(shortest, builtins, tables, is_cut=False))
-    return finished(file._replace(subgraphs=tuple(graphs))) if tuple(graphs) != file.subgraphs else file
+    is_same = all(new is old for new, old in zip(graphs, file.subgraphs, strict=True))
+    return file if is_same else finished(file._replace(subgraphs=tuple(graphs)))
 
 
 def _with_tables(graph: Subgraph, builtins: Builtins, tables: Tables, *, is_cut: bool) -> Subgraph:
+    """Return a graph with tables, and with kernels on integers, for some functions; itself where it has none of these.
+
+    Args:
+        graph: a graph.
+        builtins: those that the runtime has.
+        tables: which functions of them become tables.
+        is_cut: whether a function begins and ends at each tensor of integers; else functions of functions are one.
+    """
     functions = {each.result.index: each for each in _functions(graph, is_cut=is_cut)}
-    tensors, operators = list(graph.tensors), list[Operator]()
+    tensors, operators, is_same = list(graph.tensors), list[Operator](), True
     for operator in graph.operators:
         function = functions.get(operator.outputs[0]) if operator.outputs else None
         kernels = [] if function is None else function.kernels
         if function is not None and function.is_real and len(kernels) == 1 and kernels[0].name in tables.on_bytes:
             operators.append(kernels[0]._replace(inputs=(function.source.index,), outputs=(function.result.index,)))
+            is_same = False
         elif function is not None and (0 < tables.fewest <= len(kernels) or not _runs(function, builtins)):
             operators += _lookup(function, _table(graph, function), tensors)
+            is_same = False
         else:
             operators.append(operator)
-    if operators == list(graph.operators):
-        return graph
-    return graph._replace(tensors=tuple(tensors), operators=tuple(_read(operators, graph.outputs)))
+    rest = tuple(_read(operators, graph.outputs))
+    return graph if is_same else graph._replace(tensors=tuple(tensors), operators=rest)
 
 
 def _runs(function: Function, builtins: Builtins) -> bool:
@@ -77,12 +87,7 @@ def _runs(function: Function, builtins: Builtins) -> bool:
 
 
 def _functions(graph: Subgraph, *, is_cut: bool) -> list[Function]:
-    """Return the functions of which other operators, or nobody, read the results.
-
-    Args:
-        graph: a graph.
-        is_cut: whether a function begins and ends at each tensor of integers; else functions of functions are one.
-    """
+    """Return the functions of which other operators, or nobody, read the results; if `is_cut`, all."""
     sources = _sources(graph, is_cut=is_cut)
     producers = {each: number for number, row in enumerate(graph.operators) for each in row.outputs}
     rest = [row for row in graph.operators if sources.keys().isdisjoint(row.outputs)]
