@@ -1,8 +1,9 @@
 """TensorFlow Lite Micro, an interpreter for microcontrollers: quantized units that it runs on integers.
 
 Operators, types and limits: `.tflite` files of single operators, run in the Python package tflite-micro of October 2026
-and compared with LiteRT (`tests/targets/test_tflite_micro.py`). It has no Transpose of uint8, and takes constants that
-have a scale for each channel for those of one scale where it dequantizes them.
+and compared with LiteRT (`tests/targets/test_tflite_micro.py`). Of uint8 it has little more than QUANTIZE and
+DEQUANTIZE: such values are int8 inside. It takes constants that have a scale for each channel for those of one scale
+where it dequantizes them.
 """
 
 from __future__ import annotations
@@ -70,16 +71,28 @@ def slice_few(op: Rewriting) -> list[DraftTensor] | None:
     return regroup_axes(op, op.operator, axes, groups) if axes and len(groups) <= MOST_SLICED else None
 
 
+def shift_bytes(op: Rewriting) -> DraftTensor | None:
+    """Write a TRANSPOSE of uint8 that has a scale as one of int8; None where it is another operator, or has none."""
+    source, meaning = op.operands[0], op.result.quantization
+    if op.operator.name != "TRANSPOSE" or source.type != TensorType.UINT8 or meaning is None:
+        return None
+    shifted = meaning._replace(zero_point=meaning.zero_point - 128)
+    signed = op.emit("QUANTIZE", [source], source.dims, TensorType.INT8, shifted)
+    signed = op.emit("TRANSPOSE", [signed, op.operands[1]], op.result.dims)
+    return op.emit("QUANTIZE", [signed], op.result.dims, TensorType.UINT8, meaning)
+
+
 MICRO = Builtins(
     "TensorFlow Lite Micro",
     frozenset(_NAMES.split()),
-    form=lambda op: join_few(op) or slice_few(op),
+    form=lambda op: join_few(op) or slice_few(op) or shift_bytes(op),
     lacks=frozenset((name, TensorType.INT64) for name in ("ARG_MAX", "ARG_MIN", "CAST")),
     tables=Tables(frozenset(("ABS", "ELU")), fewest=4),
 )
 
-TYPES = ("INT8", "INT16")
-BYTES = ("INT8",)
+TYPES = ("INT8", "UINT8", "INT16")
+BYTES = ("INT8", "UINT8")  # interiors of uint8 are written as int8
+SIGNED = ("INT8", "INT16")
 IMAGE = (3, 4)
 UNIT = (STATIC, INTEGER_KERNEL)
 NEAREST = attribute("mode", ("nearest",), "nearest")
@@ -106,7 +119,7 @@ TARGET = beside_litert(
         Kernel("Gemm MatMul", types=TYPES, limits=UNIT),
         Kernel("Add Mul Sub Max Min Concat", types=TYPES, limits=UNIT),
         Kernel("Flatten Pad Reshape Slice Split Squeeze Unsqueeze", types=TYPES, limits=UNIT),
-        Kernel("Transpose", types=TYPES, limits=UNIT),
+        Kernel("Transpose", types=SIGNED, limits=UNIT),
         Kernel("HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=UNIT),
         Kernel("Clip", types=BYTES, limits=UNIT),
         Kernel("Pow", types=("INT16",), limits=UNIT),
@@ -116,7 +129,7 @@ TARGET = beside_litert(
         Kernel(TABULATED, types=BYTES, limits=(STATIC,)),
         Kernel("Softmax", types=TYPES, limits=UNIT, trailing="axis"),
         Kernel("SOFTMAX", types=("INT16",), limits=(STATIC,), domain="tflite"),
-        Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),
+        Kernel("QuantizeLinear", types=SIGNED, limits=(STATIC,)),
         Kernel("Cast Gather", types=BYTES, limits=(STATIC,)),
         Kernel("Add", types=("INT32",), limits=(STATIC,)),
     ),
