@@ -119,6 +119,10 @@ class Scale(NamedTuple):
             return False
         return bool(self.scale[0] == other.scale[0] and self.zero[0] == other.zero[0])
 
+    def is_same(self, other: "Scale | None") -> bool:
+        """Tell whether integers of the same type mean the same numbers."""
+        return other is not None and self.dtype == other.dtype and self.equals(other)
+
 
 def scale_of(node: ir.Node) -> Scale | None:
     """Return what the integers of a QuantizeLinear or DequantizeLinear mean; None where no constant says so.
@@ -138,6 +142,12 @@ def scale_of(node: ir.Node) -> Scale | None:
     rank = 1 if node.inputs[0] is None or node.inputs[0].shape is None else len(node.inputs[0].shape)
     axis = node.attributes.get_int("axis", 1) % max(rank, 1) if scales.size > 1 else 0
     return Scale(integers.dtype, scales, zeros - SHIFTS.get(integers.dtype, 0), axis)
+
+
+def bytes_of(node: ir.Node) -> Scale | None:
+    """Return what the bytes that a node gives or reads mean, by one scale; None of other integers, and other scales."""
+    scale = scale_of(node)
+    return scale if scale is not None and scale.is_one and scale.dtype in BYTES else None
 
 
 def dequantizer_of(value: ir.Value | None) -> ir.Node | None:
@@ -243,7 +253,9 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
     elif _is(node, QUANTIZE):
         candidates = iter([_operator_before(node.inputs[0]), node])
     else:
-        candidates = iter([node, _operator_before(node.inputs[0]) if _is_view(node) or _is_epilogue(node) else None])
+        candidates = iter(
+            [node, _operator_before(node.inputs[0]) if is_view_node(node) or _is_epilogue(node) else None]
+        )
         candidates = chain(candidates, _operators_behind(node.outputs[0]) if is_dequantized_view(node) else ())
     for candidate in candidates:
         unit = None if candidate is None else _unit(candidate)
@@ -252,9 +264,14 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
     return None
 
 
+def is_view_node(node: ir.Node) -> bool:
+    """Tell whether a node is a standard operator that only looks at its operand otherwise."""
+    return node.op_type in VIEWS and node.domain in ("", "ai.onnx") and bool(node.inputs)
+
+
 def is_dequantized_view(node: ir.Node) -> bool:
     """Return whether a node is a view of what is dequantized: units that read it may each have their own."""
-    return _is_view(node) and _dequantized(node.inputs[0], set()) is not None
+    return is_view_node(node) and _dequantized(node.inputs[0], set()) is not None
 
 
 def is_reshape(node: ir.Node) -> bool:
@@ -275,7 +292,7 @@ def _unit(node: ir.Node) -> QuantizedUnit | None:
     if operands is None or all(each is None or each.is_constant for each in operands):
         return None
     results = _results(node, members)
-    if not results or (_is_view(node) and any(map(_is_epilogue, members))):
+    if not results or (is_view_node(node) and any(map(_is_epilogue, members))):
         return None  # a view before an activation: the activation is the operator
     return QuantizedUnit(node, tuple(operands), tuple(results), frozenset(members))
 
@@ -319,7 +336,7 @@ def _dequantized(value: ir.Value | None, members: set[ir.Node]) -> Quantization 
             members.update(passed)
             integers = node.inputs[0]
             return Quantization(node, None if integers is None else integers.dtype)
-        if not _is_view(node):
+        if not is_view_node(node):
             return None
         value = node.inputs[0]
     return None
@@ -340,7 +357,7 @@ def _quantized(value: ir.Value, members: set[ir.Node]) -> list[Quantization] | N
             return None
         (reader,) = readers
         epilogues += _is_epilogue(reader)
-        if not (_is_view(reader) or _is_epilogue(reader)) or epilogues > 1 or reader.inputs[0] is not value:
+        if not (is_view_node(reader) or _is_epilogue(reader)) or epilogues > 1 or reader.inputs[0] is not value:
             return None
         passed.append(reader)
         value = reader.outputs[0]
@@ -351,7 +368,7 @@ def _operator_before(value: ir.Value | None) -> ir.Node | None:
     """Return the operator that gives a value, before an epilogue and views."""
     for _ in range(MOST_STEPS):
         node = None if value is None else value.producer()
-        if node is None or not (_is_view(node) or _is_epilogue(node)):
+        if node is None or not (is_view_node(node) or _is_epilogue(node)):
             return node
         before = node.inputs[0]
         producer = None if before is None else before.producer()
@@ -367,7 +384,7 @@ def _operators_behind(value: ir.Value) -> Iterator[ir.Node | None]:
         node = reader
         for _ in range(MOST_STEPS):
             yield node
-            users = [use.node for use in node.outputs[0].uses()] if _is_view(node) else []
+            users = [use.node for use in node.outputs[0].uses()] if is_view_node(node) else []
             if len(users) != 1:
                 break
             (node,) = users
@@ -375,10 +392,6 @@ def _operators_behind(value: ir.Value) -> Iterator[ir.Node | None]:
 
 def _is(node: ir.Node, op_type: str) -> bool:
     return node.op_type == op_type and node.domain in QUANTIZING_DOMAINS
-
-
-def _is_view(node: ir.Node) -> bool:
-    return node.op_type in VIEWS and node.domain in ("", "ai.onnx") and bool(node.inputs)
 
 
 def _is_epilogue(node: ir.Node) -> bool:
@@ -392,7 +405,7 @@ def _is_constant(value: ir.Value | None) -> bool:
         if value.const_value is not None:
             return True
         node = value.producer()
-        if node is None or not node.inputs or not (_is_view(node) or _is(node, DEQUANTIZE) or _is(node, QUANTIZE)):
+        if node is None or not node.inputs or not (is_view_node(node) or _is(node, DEQUANTIZE) or _is(node, QUANTIZE)):
             return False
         value = node.inputs[0]
     return False

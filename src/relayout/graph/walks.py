@@ -34,6 +34,17 @@ def behind(value: ir.Value | None, through: Callable[[ir.Node], bool]) -> ir.Val
     return value
 
 
+def readers_behind(value: ir.Value, through: Callable[[ir.Node], bool]) -> list[ir.Node | None]:
+    """Return the nodes that read a value behind some nodes; None among them where a graph gives what one would read."""
+
+    def results(value: ir.Value) -> list[ir.Value]:
+        return [use.node.outputs[0] for use in value.uses() if through(use.node)]
+
+    values = reached([value], results)
+    readers = [use.node for each in values for use in each.uses() if not through(use.node)]
+    return [*readers, *(None for each in values if each.is_graph_output())]
+
+
 def known_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     """Return the tensor that a value holds in every run; None where it is computed, or an input may override it."""
     return None if value is None or value.is_graph_input() else value.const_value

@@ -8,15 +8,14 @@ end and the graph come a DequantizeLinear, a QuantizeLinear, or both. Every valu
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.errors import LayoutError, NamesError, nearest
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, VIEWS
-from relayout.graph.walks import behind, reached
+from relayout.graph.quantized_unit import BYTES, DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, Scale, bytes_of, is_view_node
+from relayout.graph.walks import behind, readers_behind
 from relayout.layout.normalization import NORMALIZE, Normalization
 from relayout.layout.stored_as import Holds
 from relayout.lowering.constants import Constants
@@ -223,20 +222,6 @@ TYPES = {  # the types that can be asked for
     "uint8": ir.DataType.UINT8,
     "int32": ir.DataType.INT32,
 }
-HIGHER = {ir.DataType.INT8: 0, ir.DataType.UINT8: 128}
-"""Type of integers -> how much higher they lie than those of int8 that mean the same."""
-
-
-class _Quantization(NamedTuple):
-    """The meaning of integers: their type, one scale and one zero point."""
-
-    dtype: ir.DataType
-    scale: float
-    zero_point: int
-
-    def of_type(self, dtype: ir.DataType) -> "_Quantization":
-        """Return the quantization of these numbers as integers of another type."""
-        return _Quantization(dtype, self.scale, self.zero_point - HIGHER[self.dtype] + HIGHER[dtype])
 
 
 def set_interface_types(
@@ -265,7 +250,7 @@ def set_interface_types(
             continue
         quantized = [(value, known) for value in values if (known := ends.quantization(value, side)) is not None]
         fed = [value for value in values if value.name in normalized and value.dtype in FLOATS]
-        if not quantized and not (side == "input" and fed and TYPES[requested_type] in HIGHER):
+        if not quantized and not (side == "input" and fed and TYPES[requested_type] in BYTES):
             types = ", ".join(f"{value.name} is {_name(value.dtype)}" for value in values[:4]) or "there are none"
             said = f"--{side}-type {requested_type}: no {side} is quantized with 8 bits and one scale ({types})"
             raise LayoutError(f"{said}; {_remedy(side, requested_type)}")
@@ -291,9 +276,9 @@ def integer_ends(model: ir.Model) -> dict[str, tuple[float, int]]:
     quantization_of: dict[str, tuple[float, int]] = {}
     for side, values in (("input", model.graph.inputs), ("output", model.graph.outputs)):
         for value in values:
-            known = ends.quantization(value, side) if value.dtype in HIGHER and value.name else None
+            known = ends.quantization(value, side) if value.dtype in BYTES and value.name else None
             if known is not None:
-                quantization_of[value.name or ""] = (known.scale, known.zero_point)
+                quantization_of[value.name or ""] = (known.step, int(known.stated_zero[0]))
     return quantization_of
 
 
@@ -306,18 +291,16 @@ class _Ends:
         self.graph = model.graph
         self.constants = Constants(model)
 
-    def quantization(self, value: ir.Value, side: str) -> _Quantization | None:
+    def quantization(self, value: ir.Value, side: str) -> Scale | None:
         """Return what the integers of an end mean, or would mean; None if it is not quantized."""
         first, second = (DEQUANTIZE, QUANTIZE) if side == "input" else (QUANTIZE, DEQUANTIZE)
-        kind = first if value.dtype in HIGHER else second
-        nodes = _readers(value) if side == "input" else [_producer(value)]
-        known = {
-            self._stated(node)
-            if node is not None and node.op_type == kind and node.domain in QUANTIZING_DOMAINS
-            else None
-            for node in nodes
-        }
-        return known.pop() if len(known) == 1 else None
+        kind = first if value.dtype in BYTES else second
+        behind_views = behind(value, is_view_node)
+        before = None if behind_views is None else behind_views.producer()
+        nodes = readers_behind(value, is_view_node) if side == "input" else [before]
+        stated = [None if node is None else _stated(node, kind) for node in nodes]
+        one = stated[0] if stated else None
+        return one if one is not None and all(map(one.is_same, stated)) else None
 
     def shorten(self, side: str, values: Sequence[ir.Value]) -> list[str]:
         """Let inputs, or outputs, of int64 have int32; return a sentence about each.
@@ -349,19 +332,7 @@ class _Ends:
             if output is value:
                 self.graph.outputs[place] = end
 
-    def _stated(self, node: ir.Node) -> _Quantization | None:
-        """Return what a node says of its integers; None where they have no 8 bits, or several scales."""
-        integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
-        has_zero = len(node.inputs) > 2 and node.inputs[2] is not None
-        scale = self.constants.array(node.inputs[1])
-        zero = self.constants.array(node.inputs[2]) if has_zero else np.zeros((), np.int8)
-        if integers is None or integers.dtype not in HIGHER or scale is None or zero is None:
-            return None
-        if scale.size != 1 or zero.size != 1 or scale.dtype != np.float32:
-            return None
-        return _Quantization(integers.dtype, float(scale.reshape(-1)[0]), int(zero.reshape(-1)[0]))
-
-    def change_input(self, value: ir.Value, quantization: _Quantization, dtype: ir.DataType) -> None:
+    def change_input(self, value: ir.Value, quantization: Scale, dtype: ir.DataType) -> None:
         """Let an input have another type."""
         before, value.dtype = value.dtype, dtype
         chain = self._chain(value, quantization, dtype, before)
@@ -372,28 +343,25 @@ class _Ends:
         for node in reversed(chain):
             self._drop(node)
 
-    def change_output(self, value: ir.Value, quantization: _Quantization, dtype: ir.DataType) -> None:
+    def change_output(self, value: ir.Value, quantization: Scale, dtype: ir.DataType) -> None:
         """Let an output have another type. The value of the graph gets another name."""
         name = value.name
         value.name = self.constants.names.unique(f"{name}/{_name(value.dtype)}")
         self._end_with(value, name, self._chain(value, quantization, value.dtype, dtype))
 
     def _chain(
-        self, value: ir.Value, quantization: _Quantization, begin: ir.DataType | None, end: ir.DataType | None
+        self, value: ir.Value, quantization: Scale, begin: ir.DataType | None, end: ir.DataType | None
     ) -> list[ir.Node]:
         """Return the nodes from a value of one type to one of another that means the same."""
         nodes: list[ir.Node] = []
-        if begin in HIGHER:
-            nodes.append(self._node(DEQUANTIZE, value, quantization.of_type(begin)))
-            value = nodes[-1].outputs[0]
-        if end in HIGHER:
-            nodes.append(self._node(QUANTIZE, value, quantization.of_type(end)))
+        for kind, dtype in ((DEQUANTIZE, begin), (QUANTIZE, end)):
+            if dtype in BYTES:
+                nodes.append(self._node(kind, value, quantization._replace(dtype=dtype)))
+                value = nodes[-1].outputs[0]
         return nodes
 
-    def _node(self, kind: str, value: ir.Value, quantization: _Quantization) -> ir.Node:
-        integers = np.uint8 if quantization.dtype == ir.DataType.UINT8 else np.int8
-        scale = self.constants.new("interface_scale", np.array(quantization.scale, np.float32))
-        zero = self.constants.new("interface_zero_point", np.array(quantization.zero_point, integers))
+    def _node(self, kind: str, value: ir.Value, quantization: Scale) -> ir.Node:
+        scale, zero = map(self.constants.new, ("interface_scale", "interface_zero_point"), quantization.parameters)
         name = self.constants.names.unique(f"{value.name}/{kind}")
         dtype = ir.DataType.FLOAT if kind == DEQUANTIZE else quantization.dtype
         result = ir.val(name, dtype, value.shape)
@@ -405,21 +373,8 @@ class _Ends:
             self.graph.remove(node, safe=True)
 
 
-def _readers(value: ir.Value) -> list[ir.Node | None]:
-    """Return the nodes that read a value, behind Transposes and Reshapes; None among them where an output is one."""
-
-    def views(value: ir.Value) -> list[ir.Value]:
-        return [use.node.outputs[0] for use in value.uses() if _is_view(use.node)]
-
-    values = reached([value], views)
-    readers = [use.node for each in values for use in each.uses() if not _is_view(use.node)]
-    return [*readers, *(None for each in values if each.is_graph_output())]
-
-
-def _is_view(node: ir.Node) -> bool:
-    return node.op_type in VIEWS and not node.domain
-
-
-def _producer(value: ir.Value) -> ir.Node | None:
-    """Return the node that gives a value, before Transposes and Reshapes."""
-    return None if (before := behind(value, _is_view)) is None else before.producer()
+def _stated(node: ir.Node, op_type: str) -> Scale | None:
+    """Return what a node of a type says of its integers; None where they have no 8 bits, or several scales."""
+    is_end = node.op_type == op_type and node.domain in QUANTIZING_DOMAINS
+    scale = node.inputs[1] if is_end else None
+    return bytes_of(node) if scale is not None and scale.dtype == ir.DataType.FLOAT else None

@@ -18,43 +18,41 @@ from relayout.graph.domains import MICROSOFT
 from relayout.graph.subgraphs import all_nodes, take_over
 from relayout.lowering.constants import Constants
 
-Slots = tuple[int, int, int]  # places of integers, their scale and their zero point among a node's inputs
+WIDTHS = {"x": 3, "y": 2, "b": 1}  # how many inputs each letter of a `Form` stands for
 
 
 class Form(NamedTuple):
     """The operands of an operator on integers."""
 
     op_type: str  # the operator that it computes on real numbers
-    # of the operands the first place, and the one behind the last, None for all: integers, scale and zero point of each
-    places: tuple[int, int | None]
-    result: tuple[int, int]  # the places of the result's scale and zero point
-    bias: int = -1  # the place of a bias in steps of the product of the first two operands' scales; -1: there is none
+    # its inputs in order: an operand's integers, scale and zero point (`x`; `*`: those of all operands), the scale and
+    # the zero point of the result (`y`), and a bias in steps of the product of the first two operands' scales (`b`)
+    inputs: str
     dropped: tuple[str, ...] = ()  # attributes that the operator on real numbers does not have
     # the axis along which the second operand's scales may lie, of its attributes and rank
     channel: Callable[[ir.Node, int], int] = lambda _, __: 0
 
-    def operands(self, count: int) -> Sequence[Slots]:
-        """Return the places of each operand among so many inputs."""
-        begin, end = self.places
-        return [(place, place + 1, place + 2) for place in range(begin, count if end is None else end, 3)]
+    def places(self, node: ir.Node) -> dict[str, list[list[ir.Value | None]]]:
+        """Return a node's inputs by the letter of each."""
+        inputs, values = iter(node.inputs), {kind: list[list[ir.Value | None]]() for kind in WIDTHS}
+        for kind in self.inputs.replace("*", "x" * ((len(node.inputs) - 2) // 3)):
+            values[kind].append([next(inputs, None) for _ in range(WIDTHS[kind])])
+        return values
 
 
-_UNARY, _BINARY = (0, 3), (0, 6)
 FORMS: Mapping[tuple[str, str], Form] = {  # domain and operator -> how it is read
-    ("", "QLinearConv"): Form("Conv", _BINARY, (6, 7), bias=8),
-    ("", "QLinearMatMul"): Form("MatMul", _BINARY, (6, 7), channel=lambda _, rank: rank - 1),
-    (MICROSOFT, "QGemm"): Form(
-        "Gemm", _BINARY, (7, 8), bias=6, channel=lambda node, _: int(not node.attributes.get_int("transB", 0))
-    ),
-    (MICROSOFT, "QLinearAdd"): Form("Add", _BINARY, (6, 7)),
-    (MICROSOFT, "QLinearMul"): Form("Mul", _BINARY, (6, 7)),
-    (MICROSOFT, "QLinearSigmoid"): Form("Sigmoid", _UNARY, (3, 4)),
-    (MICROSOFT, "QLinearLeakyRelu"): Form("LeakyRelu", _UNARY, (3, 4)),
-    (MICROSOFT, "QLinearSoftmax"): Form("Softmax", _UNARY, (3, 4), dropped=("opset",)),
-    (MICROSOFT, "QLinearAveragePool"): Form("AveragePool", _UNARY, (3, 4), dropped=("channels_last",)),
-    (MICROSOFT, "QLinearGlobalAveragePool"): Form("GlobalAveragePool", _UNARY, (3, 4), dropped=("channels_last",)),
-    (MICROSOFT, "QLinearReduceMean"): Form("ReduceMean", _UNARY, (3, 4)),
-    (MICROSOFT, "QLinearConcat"): Form("Concat", (2, None), (0, 1)),
+    ("", "QLinearConv"): Form("Conv", "xxyb"),
+    ("", "QLinearMatMul"): Form("MatMul", "xxy", channel=lambda _, rank: rank - 1),
+    (MICROSOFT, "QGemm"): Form("Gemm", "xxby", channel=lambda node, _: int(not node.attributes.get_int("transB", 0))),
+    (MICROSOFT, "QLinearAdd"): Form("Add", "xxy"),
+    (MICROSOFT, "QLinearMul"): Form("Mul", "xxy"),
+    (MICROSOFT, "QLinearSigmoid"): Form("Sigmoid", "xy"),
+    (MICROSOFT, "QLinearLeakyRelu"): Form("LeakyRelu", "xy"),
+    (MICROSOFT, "QLinearSoftmax"): Form("Softmax", "xy", dropped=("opset",)),
+    (MICROSOFT, "QLinearAveragePool"): Form("AveragePool", "xy", dropped=("channels_last",)),
+    (MICROSOFT, "QLinearGlobalAveragePool"): Form("GlobalAveragePool", "xy", dropped=("channels_last",)),
+    (MICROSOFT, "QLinearReduceMean"): Form("ReduceMean", "xy"),
+    (MICROSOFT, "QLinearConcat"): Form("Concat", "y*"),
 }
 REFUSED = ({"channels_last": 1}, {"ceil_mode": 1, "count_include_pad": 1})
 """Attributes that together say of a node that it is not the standard's operator. A pool of integers with the last two
@@ -96,14 +94,13 @@ class _Writer:
         graph = node.graph
         if not isinstance(graph, ir.Graph):
             return False
-        operands = form.operands(len(node.inputs))
-        bias = self._bias(node, form, operands)
+        values = form.places(node)
+        bias = self._bias(node, values)
         if bias is None:
             return False
-        reals = [self._dequantized(node, slots, form, place) for place, slots in enumerate(operands)]
+        reals = [self._dequantized(node, read, form, place) for place, read in enumerate(values["x"])]
         attributes = [attribute for name, attribute in node.attributes.items() if name not in form.dropped]
-        y = node.outputs[0]
-        scale, zero = (_at(node, place) for place in form.result)
+        (y,), ((scale, zero),) = node.outputs, values["y"]
         real = ir.val(self.names.unique(f"{y.name}/real"), _type_of(scale), y.shape)
         real_node = ir.Node("", form.op_type, [*reals, *bias], attributes, outputs=[real], name=node.name)
         graph.insert_before(node, real_node)
@@ -114,20 +111,20 @@ class _Writer:
         graph.remove(node, safe=True)
         return True
 
-    def _dequantized(self, node: ir.Node, slots: Slots, form: Form, place: int) -> ir.Value:
-        integers, scale, zero = (_at(node, slot) for slot in slots)
+    def _dequantized(self, node: ir.Node, read: Sequence[ir.Value | None], form: Form, place: int) -> ir.Value:
+        integers, scale, _ = read
         assert integers is not None
         rank = 0 if integers.shape is None else len(integers.shape)
         per_channel = scale is not None and scale.shape is not None and len(scale.shape) == 1 and scale.shape[0] != 1
         axis = [ir.AttrInt64("axis", form.channel(node, rank))] if place == 1 and per_channel else []
-        return self._node(node, [integers, scale, zero], axis, integers)
+        return self._node(node, read, axis, integers)
 
-    def _bias(self, node: ir.Node, form: Form, operands: Sequence[Slots]) -> list[ir.Value] | None:
+    def _bias(self, node: ir.Node, values: Mapping[str, Sequence[Sequence[ir.Value | None]]]) -> list[ir.Value] | None:
         """Return the bias as real numbers, if there is one; None: its steps are computed."""
-        integers = _at(node, form.bias) if form.bias >= 0 else None
+        integers = next((integers for (integers,) in values["b"]), None)
         if integers is None:
             return []
-        scales = [self.constants.array(_at(node, scale)) for _, scale, _ in operands]
+        scales = [self.constants.array(scale) for _, scale, _ in values["x"]]
         if any(scale is None for scale in scales):
             return None
         steps = np.multiply(*(scale.astype(np.float64) for scale in scales if scale is not None)).reshape(-1)
@@ -148,10 +145,6 @@ class _Writer:
         assert isinstance(before.graph, ir.Graph)
         before.graph.insert_before(before, node)
         return value
-
-
-def _at(node: ir.Node, slot: int) -> ir.Value | None:
-    return node.inputs[slot] if 0 <= slot < len(node.inputs) else None
 
 
 def _type_of(scale: ir.Value | None) -> ir.DataType:

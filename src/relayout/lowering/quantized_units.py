@@ -17,10 +17,10 @@ import onnx_ir as ir
 from relayout.apply.provenance import holds_itself
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.quantized_unit import BYTES as BYTE_TYPES
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, SHIFTS
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, SHIFTS, dequantizer_of, is_view_node
 from relayout.graph.source_names import stands_for
 from relayout.graph.subgraphs import all_nodes, become
-from relayout.graph.walks import behind, reached
+from relayout.graph.walks import behind, readers_behind
 from relayout.light_dataclass import dataclass
 from relayout.lowering.conditions import clip_bounds
 from relayout.lowering.constants import Constants
@@ -33,7 +33,7 @@ from relayout.lowering.unit_rows import (
     known_constant,
     scale_and_shift,
 )
-from relayout.rules import Operator, Permuted, Regrouped, facts
+from relayout.rules import Operator
 from relayout.rules.facts import operator_of
 
 # What stays on real numbers between integers, written so that the runtime's optimizer leaves it there.
@@ -52,7 +52,8 @@ def keep_reals(model: ir.Model, units: Sequence[Unit]) -> dict[str, int]:
     named = {name for row in rows for name in row.op_types.split()}
     counts: Counter[str] = Counter()
     for node in [node for node in all_nodes(model.graph) if node.op_type in named]:
-        integers = _integers(model, node.inputs[0])
+        dequantize = dequantizer_of(behind(node.inputs[0], is_view_node))
+        integers = None if dequantize is None else dequantize.inputs[0]
         if integers is None or integers.dtype is None:
             continue
         operator, dtype = operator_of(model, node), integers.dtype.name
@@ -65,32 +66,11 @@ def keep_reals(model: ir.Model, units: Sequence[Unit]) -> dict[str, int]:
     return dict(sorted(counts.items()))
 
 
-def read_as_reals(model: ir.Model, value: ir.Value, units: Sequence[Unit]) -> bool:
+def read_as_reals(value: ir.Value, units: Sequence[Unit]) -> bool:
     """Return whether nothing but what stays on real numbers reads a value, over views."""
     written = {unit.written for unit in units if unit.reals}
-    readers = list(_readers(model, value)) if written else []
-    return bool(readers) and all(f"{node.domain}:{node.op_type}" in written for node in readers)
-
-
-def _is_view(model: ir.Model, node: ir.Node) -> bool:
-    return isinstance(facts(operator_of(model, node)), Permuted | Regrouped)
-
-
-def _integers(model: ir.Model, value: ir.Value | None) -> ir.Value | None:
-    """Return the integers that a value was dequantized from, over views."""
-    before = behind(value, lambda node: _is_view(model, node))
-    node = None if before is None else before.producer()
-    return node.inputs[0] if node is not None and node.op_type == DEQUANTIZE and not node.domain else None
-
-
-def _readers(model: ir.Model, value: ir.Value) -> Iterator[ir.Node]:
-    def readers(value: ir.Value) -> list[ir.Node]:
-        return [use.node for use in value.uses()]
-
-    def views(value: ir.Value) -> list[ir.Value]:
-        return [node.outputs[0] for node in readers(value) if _is_view(model, node)]
-
-    return (node for each in reached([value], views) for node in readers(each) if not _is_view(model, node))
+    readers = readers_behind(value, is_view_node) if written else []
+    return bool(readers) and all(node is not None and f"{node.domain}:{node.op_type}" in written for node in readers)
 
 
 # Data between quantized units as uint8, for targets whose kernels take no int8.
@@ -113,7 +93,7 @@ def make_unsigned(model: ir.Model, units: Sequence[Unit], reader: IntegerReader)
         elif node.op_type == QUANTIZE and value.is_graph_output():
             _pair(reader, node, node.inputs[0], after=False)
         elif node.op_type == DEQUANTIZE and node.inputs[0] in model.graph.inputs and value.uses():
-            if read_as_reals(model, value, units):
+            if read_as_reals(value, units):
                 continue  # nothing is gained by another type
             _pair(reader, node, value, after=True)
 
@@ -140,27 +120,35 @@ def _shift(reader: IntegerReader, node: ir.Node) -> None:
 def _pair(reader: IntegerReader, node: ir.Node, value: ir.Value | None, *, after: bool) -> None:
     """A QuantizeLinear to uint8 and back at an end of the model, which keeps its int8."""
     assert value is not None
-    scale, zero = node.inputs[1], reader.shifted(node.inputs[2])
-    uses = list(value.uses())
-    stored = ir.val(reader.names.unique(f"{value.name}/unsigned"), ir.DataType.UINT8, value.shape)
-    real = ir.Value(name=reader.names.unique(f"{value.name}/real"), type=value.type, shape=value.shape)
-    ends = [
-        ir.Node(
-            "", op_type, [read, scale, zero], outputs=[output], name=reader.names.unique(f"{output.name}/{op_type}")
-        )
-        for op_type, read, output in (("QuantizeLinear", value, stored), ("DequantizeLinear", stored, real))
-    ]
-    additions: tuple[ir.Value | ir.Node, ...] = (stored, real, *ends)
-    for each in additions:
-        stands_for(each, value)
+    parameters, uses = [node.inputs[1], reader.shifted(node.inputs[2])], list(value.uses())
+    integers = ir.TensorType(ir.DataType.UINT8)
+    quantize = _end(reader, QUANTIZE, [value, *parameters], f"{value.name}/unsigned", integers, value)
+    stored = quantize.outputs[0]
+    dequantize = _end(reader, DEQUANTIZE, [stored, *parameters], f"{value.name}/real", value.type, value)
     assert node.graph is not None
     if after:
-        node.graph.insert_after(node, ends)
+        node.graph.insert_after(node, [quantize, dequantize])
         for use in uses:
-            use.node.replace_input_with(use.idx, real)
+            use.node.replace_input_with(use.idx, dequantize.outputs[0])
     else:
-        node.graph.insert_before(node, ends)
-        node.replace_input_with(0, real)
+        node.graph.insert_before(node, [quantize, dequantize])
+        node.replace_input_with(0, dequantize.outputs[0])
+
+
+def _end(
+    reader: IntegerReader,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    name: str,  # of what it gives
+    kind: ir.TypeProtocol | None,  # the type of that
+    value: ir.Value,  # what the node and its result stand for
+) -> ir.Node:
+    """Return a QuantizeLinear or a DequantizeLinear."""
+    result = ir.Value(name=reader.names.unique(name), type=kind, shape=value.shape)
+    node = ir.Node("", op_type, inputs, outputs=[result], name=reader.names.unique(f"{result.name}/{op_type}"))
+    stands_for(result, value)
+    stands_for(node, value)
+    return node
 
 
 class DeclinedError(Exception):
@@ -237,9 +225,9 @@ class _Fusing:
         match = self._matched_unit(node)
         if match is None:
             return
-        dtype = match.result.values.dtype
+        dtype = match.result.meaning.dtype
         for unit in self.units:
-            if dtype is None or unit.reals or not unit.takes(match.operator, dtype.name):
+            if unit.reals or not unit.takes(match.operator, dtype.name):
                 continue
             try:
                 inputs = self._operands(unit, match)
@@ -258,7 +246,7 @@ class _Fusing:
 
     def _matched_unit(self, end: ir.Node) -> MatchedUnit | None:
         result = self.reader.integers(end)
-        if result is None or not result.meaning.is_one or result.values.dtype not in BYTE_TYPES:
+        if result is None or not result.meaning.is_one or result.meaning.dtype not in BYTE_TYPES:
             return None
         node = _before(end.inputs[0], end)
         between: list[ir.Node] = []
@@ -271,7 +259,7 @@ class _Fusing:
         if node is None or node.op_type == DEQUANTIZE:
             return None
         operands = [None if read is None else self.reader.dequantized(read) for read in node.inputs]
-        operator, dtype = operator_of(self.model, node), result.values.dtype.name
+        operator, dtype = operator_of(self.model, node), result.meaning.dtype.name
         early = any(unit.early and unit.takes(operator, dtype) for unit in self.units)
         if all(operand is None for operand in operands) and not early:
             return None
@@ -345,7 +333,7 @@ class _Fusing:
         if unit.early and match.operands[slot] is None:
             return [self._earlier(match, slot)]
         operand = _at(match, slot)
-        if not operand.alike(match.result):
+        if not operand.meaning.is_same(match.result.meaning):
             raise DeclinedError
         return [operand.values]
 
@@ -354,18 +342,13 @@ class _Fusing:
         real, node = match.node.inputs[slot], match.node
         if real is None or real.dtype != ir.DataType.FLOAT or node.graph is None:
             raise DeclinedError
-        stem, kind = f"{real.name}/quantized", ir.TensorType(match.result.values.dtype or ir.DataType.UINT8)
-        quantized_value = ir.Value(name=self.names.unique(stem), type=kind, shape=real.shape)
-        read = [real, match.result.scale, match.result.zero]
-        end = ir.Node(
-            "", "QuantizeLinear", read, outputs=[quantized_value], name=self.names.unique(f"{stem}/QuantizeLinear")
-        )
-        stands_for(quantized_value, real)
+        read, kind = [real, match.result.scale, match.result.zero], ir.TensorType(match.result.meaning.dtype)
+        end = _end(self.reader, QUANTIZE, read, f"{real.name}/quantized", kind, real)
         stands_for(end, match.end)
         node.graph.insert_before(node, end)
         node.replace_input_with(slot, None)
         self.end(end)
-        return quantized_value
+        return end.outputs[0]
 
     def _kernel(self, unit: Unit, match: MatchedUnit, slot: int) -> list[ir.Value | None]:
         operand = _at(match, slot)

@@ -65,9 +65,7 @@ def _are_powers_of_two(unit: QuantizedUnit) -> bool:
 
 def _have_one_scale(unit: QuantizedUnit) -> bool:
     first, *others = (each.meaning for each in unit.activations)
-    return first is not None and all(
-        each is not None and first.equals(each) and first.dtype == each.dtype for each in others
-    )
+    return first is not None and all(map(first.is_same, others))
 
 
 SYMMETRIC_ACTIVATIONS = of_units(
@@ -308,10 +306,6 @@ class Integers(NamedTuple):
     scale: ir.Value
     zero: ir.Value
     meaning: Scale  # what these say
-
-    def alike(self, other: "Integers") -> bool:
-        """Tell whether an integer means the same in both."""
-        return self.values.dtype == other.values.dtype and self.meaning.equals(other.meaning)
 
 
 class IntegerReader:

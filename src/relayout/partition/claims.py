@@ -10,7 +10,15 @@ import onnx_ir as ir
 
 from relayout.apply.duplicate_dequantize import duplicate, merge
 from relayout.formats.tflite.exporting.file_forms import RefusedOperator
-from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, QUANTIZING_DOMAINS, VIEWS, is_dequantized_view, unit_of
+from relayout.graph.quantized_unit import (
+    DEQUANTIZE,
+    QUANTIZE,
+    QUANTIZING_DOMAINS,
+    is_dequantized_view,
+    is_view_node,
+    unit_of,
+)
+from relayout.graph.walks import behind, producers, readers_behind
 from relayout.light_dataclass import dataclass
 from relayout.partition.regions import Part, parts
 from relayout.rules.facts import operator_of
@@ -37,7 +45,6 @@ QUANTIZED = "convert --quantize int8 --calibrate DATA writes them (docs/how-to/i
 """The note on a model of real numbers of which a target runs nothing."""
 ELSEWHERE = "the target has no kernel in its layout"
 TRANSPOSES = frozenset({"Transpose"})
-MOST_STEPS = 64  # views and ends of quantized units in a row that are passed on the way from a Transpose to an operator
 
 
 class OperatorClaims(NamedTuple):
@@ -137,42 +144,18 @@ def _borders(graph: ir.Graph, on_target: set[ir.Node]) -> Iterator[ir.Node]:
     for node in graph:
         if node.op_type not in TRANSPOSES or node.domain:
             continue
-        before, behind = list(_before(node)), list(_behind(node))
-        if any(other in on_target for other in behind):
+        before = list(producers([behind(node.inputs[0], _is_passed)]))
+        after = [other for other in readers_behind(node.outputs[0], _is_passed) if other is not None]
+        if any(other in on_target for other in after):
             host_nodes.update((other, None) for other in before if other not in on_target)
         if any(other in on_target for other in before):
-            host_nodes.update((other, None) for other in behind if other not in on_target)
+            host_nodes.update((other, None) for other in after if other not in on_target)
     yield from host_nodes
-
-
-def _before(node: ir.Node) -> Iterator[ir.Node]:
-    for _ in range(MOST_STEPS):
-        value = node.inputs[0]
-        producer = None if value is None else value.producer()
-        if producer is None:
-            return
-        if not _is_passed(producer):
-            yield producer
-            return
-        node = producer
-
-
-def _behind(node: ir.Node) -> Iterator[ir.Node]:
-    ahead, seen = [node], {node}
-    while ahead and len(seen) < MOST_STEPS:
-        for use in (use for value in ahead.pop().outputs for use in value.uses()):
-            if use.node in seen:
-                continue
-            seen.add(use.node)
-            if _is_passed(use.node):
-                ahead.append(use.node)
-            else:
-                yield use.node
 
 
 def _is_passed(node: ir.Node) -> bool:
     is_end = node.op_type in (DEQUANTIZE, QUANTIZE) and node.domain in QUANTIZING_DOMAINS
-    return is_end or (node.op_type in VIEWS and not node.domain)
+    return is_end or is_view_node(node)
 
 
 def _name(node: ir.Node) -> str:

@@ -19,6 +19,7 @@ from relayout.graph.quantized_unit import (
     QUANTIZE,
     WORDS,
     Scale,
+    bytes_of,
     dequantizer_of,
     scale_of,
     stored_reals,
@@ -333,9 +334,8 @@ def _results(operator: Operator) -> list[Scale] | None:
     unit = operator.unit()
     if unit is None or unit.dtype not in BYTES or operator.node.attributes.get_float("alpha", 0.2) <= 0:
         return None
-    scales = [result.meaning for result in unit.results]
-    known = [scale for scale in scales if scale is not None and scale.is_one and scale.dtype in BYTES]
-    return known if len(known) == len(scales) else None
+    known = [scale for result in unit.results if (scale := bytes_of(result.node)) is not None]
+    return known if len(known) == len(unit.results) else None
 
 
 def _as_sum_and_product(operator: Operator, _: Constants) -> Sequence[Step]:

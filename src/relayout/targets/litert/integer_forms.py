@@ -19,11 +19,11 @@ from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.unit_rows import affine_weights
 from relayout.rules import Operator, Step
 from relayout.rules.normalization import Normalizing
-from relayout.rules.signature import Constants
 from relayout.targets.litert.integer_scales import requantized
 from relayout.targets.litert.quantized_units import (
     AVERAGING,
     INTEGER_KERNEL,
+    KERNEL_SCALES,
     OTHER_LOGISTIC,
     WORD_STEP,
     Candidate,
@@ -72,11 +72,18 @@ def of_words(step: float) -> Scale:
     return Scale.one(step, 0, ir.DataType.INT16)
 
 
-def _through_words(operator: Operator, _: Constants) -> Sequence[Step]:
+def _in_unit(name: str, write: Callable[[Operator, Candidate], Sequence[Step]], limit: Condition = UNIT) -> Expansion:
+    """Return what a unit of an operator is written as; it stays where that is nothing."""
+
+    def steps(operator: Operator, _: object) -> Sequence[Step]:
+        scales = unit_scales(operator.node)
+        return () if scales is None else write(operator, scales)
+
+    return Expansion(name, (limit,), steps)
+
+
+def _through_words(operator: Operator, scales: Candidate) -> Sequence[Step]:
     """QUANTIZE to 16 bits, the kernel of 16 bits, and QUANTIZE to the result."""
-    scales = unit_scales(operator.node)
-    if scales is None:
-        return ()
     wide = scales.first.step / WIDE_STEPS
     if abs(wide / OTHER_LOGISTIC - 1) <= 0.02:
         wide *= 2
@@ -88,10 +95,9 @@ def _through_words(operator: Operator, _: Constants) -> Sequence[Step]:
     )
 
 
-def _through_bytes(operator: Operator, _: Constants) -> Sequence[Step]:
+def _through_bytes(operator: Operator, scales: Candidate) -> Sequence[Step]:
     """The kernel of bytes with its own scale, and QUANTIZE to the result."""
-    scales = unit_scales(operator.node)
-    if scales is None or (operator.name == "LogSoftmax" and not reaches_logarithms(scales.result)):
+    if operator.name == "LogSoftmax" and not reaches_logarithms(scales.result):
         return ()
     attributes = {name: attribute.value for name, attribute in operator.node.attributes.items()}
     kernel = Scale.one(*_kernel_scale(operator.name, scales), ir.DataType.INT8)
@@ -99,14 +105,6 @@ def _through_bytes(operator: Operator, _: Constants) -> Sequence[Step]:
         Step(operator.name, tuple(range(len(operator.node.inputs))), "coarse", attributes),
         *requantized("coarse", "result", kernel.parameters),
     )
-
-
-KERNEL_SCALES: Mapping[str, tuple[float, int]] = {
-    **dict.fromkeys(("Sigmoid", "Softmax"), (1 / 256, -128)),
-    "Tanh": (1 / 128, 0),
-    "LogSoftmax": (1 / 16, 127),
-}
-"""Operator -> the scale and zero point that its kernel of bytes gives."""
 
 
 def _kernel_scale(name: str, scales: Candidate) -> tuple[float, int]:
@@ -136,10 +134,10 @@ def real_constant(operator: Operator, slot: int) -> NDArray[np.float64] | None:
     return stored_reals(operator.node.inputs[slot] if slot < len(operator.node.inputs) else None)
 
 
-def _batch_normalization(operator: Operator, _: Constants) -> Sequence[Step]:
+def _batch_normalization(operator: Operator, scales: Candidate) -> Sequence[Step]:
     """A depthwise convolution of 1 × 1: the scale of each channel is that of its one weight."""
-    scales, affine, rank = unit_scales(operator.node), channel_factors(operator), operator.rank()
-    if scales is None or affine is None or rank is None:
+    affine, rank = channel_factors(operator), operator.rank()
+    if affine is None or rank is None:
         return ()
     step = scales.first.step
     weights = affine_weights(*affine, step, scales.result.step)
@@ -189,13 +187,13 @@ def _groups(
     return ((), axes) if number == channels else ((number, elements), (2,))
 
 
-def _normalization_of(operator: Operator) -> _Normalization | None:
+def _normalization_of(operator: Operator, scales: Candidate) -> _Normalization | None:
     """Return a normalization of bytes with constant parameters and known extents; None of any other.
 
     A variance is at most that of numbers at both ends. What a sum with the bias cannot show is cut off.
     """
-    scales, rank, shape = unit_scales(operator.node), operator.rank(), operator.shape()
-    if scales is None or rank is None or shape is None or operator.gives(1):
+    rank, shape = operator.rank(), operator.shape()
+    if rank is None or shape is None or operator.gives(1):
         return None
     is_layer = operator.name == "LayerNormalization"
     axes = tuple(range(operator.int("axis", -1) % rank, rank)) if is_layer else tuple(range(2, rank))
@@ -235,13 +233,13 @@ def _normalization_of(operator: Operator) -> _Normalization | None:
     return _Normalization(count, axes, groups, weight, bias, {"moved": step / WIDE_STEPS, **words})
 
 
-def _normalization_of_words(operator: Operator, _: Constants) -> Sequence[Step]:
+def _normalization_of_words(operator: Operator, scales: Candidate) -> Sequence[Step]:
     """Mean, variance and inverse root on 16 bits, of which 255 steps of 8 bits have 128 each, twice.
 
     Words have too few steps for the variances of rows that vary by a step and of those that vary by all. The first
     inverse root is right within a factor, and the variance behind it near 1: the second has the rest.
     """
-    known = _normalization_of(operator)
+    known = _normalization_of(operator, scales)
     if known is None:
         return ()
     words, mean = known.words, Normalizing.of(operator).mean
@@ -313,18 +311,16 @@ def _off_normalized(operator: Operator) -> int:
     97 over 16,384, where most squares are rounded to 0. Means in two parts change nothing of that. A mean may be half a
     word off, 1/256 of a step: where rows vary by a step in few elements, that is up to 1/16 of what is normalized.
     """
-    known, scales = _normalization_of(operator), unit_scales(operator.node)
+    scales = unit_scales(operator.node)
+    known = None if scales is None else _normalization_of(operator, scales)
     if known is None or scales is None:
         return 0
     weight = float(np.abs(known.weight).max()) / scales.result.step
     return ceil(2 + known.elements / 256 + weight * min(sqrt(known.elements), 16) / 256)
 
 
-def _of_one_scale(operator: Operator, _: Constants) -> Sequence[Step]:
+def _of_one_scale(operator: Operator, scales: Candidate) -> Sequence[Step]:
     """Operands in the scale of the result, so that their integers are compared or chosen."""
-    scales = unit_scales(operator.node)
-    if scales is None:
-        return ()
     steps: list[Step] = []
     inputs: list[int | str] = []
     for slot, scale in enumerate(scales.inputs):
@@ -343,11 +339,10 @@ def _constant(array: NDArray[np.float64], name: str, scale: Scale) -> tuple[Step
     return (Step("DequantizeLinear", (integers, *scale.parameters), name),)
 
 
-def _clip(operator: Operator, _: Constants) -> Sequence[Step]:
+def _clip(operator: Operator, scales: Candidate) -> Sequence[Step]:
     """MAXIMUM and MINIMUM with constants, in the scale of the result."""
-    scales = unit_scales(operator.node)
     bounds = clip_bounds(operator) or clip_bounds(operator, real_constant)
-    if scales is None or bounds is None:
+    if bounds is None:
         return ()
     steps: list[Step] = []
     last: int | str = 0
@@ -373,29 +368,25 @@ def _has_unlike_border(operator: Operator) -> bool:
     return not scales.first.equals(scales.result)
 
 
-def _pad(operator: Operator, _: Constants) -> Sequence[Step]:
+def _pad(operator: Operator, scales: Candidate) -> Sequence[Step]:
     """The operand in the scale of the result, in which the border may be a number that the operand has not."""
-    scales, border = unit_scales(operator.node), real_constant(operator, 2)
-    if scales is None or border is None or border.size != 1:
+    border, others = real_constant(operator, 2), range(3, len(operator.node.inputs))
+    if border is None or border.size != 1:
         return ()
-    others = tuple(slot for slot in range(3, len(operator.node.inputs)))
     value = scales.result.real(scales.result.integers(border.reshape(()))).astype(np.float32)
     return (*requantized(0, "moved", scales.result.parameters), Step("Pad", ("moved", 1, value, *others), "padded"))
 
 
 UNLIKE_BORDER = Condition("with a border, in a quantized unit of bytes of two scales", _has_unlike_border)
 FORMS = (  # the forms, of which a unit gets the first that fits
-    *(IntegerForm(Expansion(name, (UNIT,), _through_words), _one, name) for name in ("Sigmoid", "Tanh", "Softmax")),
+    *(IntegerForm(_in_unit(name, _through_words), _one, name) for name in ("Sigmoid", "Tanh", "Softmax")),
+    *(IntegerForm(_in_unit(name, _through_bytes), off_through_bytes) for name in (*KERNEL_SCALES, *AVERAGING)),
+    IntegerForm(_in_unit("BatchNormalization", _batch_normalization), _one),
     *(
-        IntegerForm(Expansion(name, (UNIT,), _through_bytes), off_through_bytes)
-        for name in (*KERNEL_SCALES, *AVERAGING)
-    ),
-    IntegerForm(Expansion("BatchNormalization", (UNIT,), _batch_normalization), _one),
-    *(
-        IntegerForm(Expansion(name, (UNIT,), _normalization_of_words), _off_normalized, "ReduceMean")
+        IntegerForm(_in_unit(name, _normalization_of_words), _off_normalized, "ReduceMean")
         for name in ("LayerNormalization", "InstanceNormalization", "GroupNormalization")
     ),
-    *(IntegerForm(Expansion(name, (UNIT,), _of_one_scale), _one) for name in ("Max", "Min", "Where")),
-    IntegerForm(Expansion("Clip", (UNIT,), _clip), _one),
-    IntegerForm(Expansion("Pad", (UNLIKE_BORDER,), _pad), _one),
+    *(IntegerForm(_in_unit(name, _of_one_scale), _one) for name in ("Max", "Min", "Where")),
+    IntegerForm(_in_unit("Clip", _clip), _one),
+    IntegerForm(_in_unit("Pad", _pad, UNLIKE_BORDER), _one),
 )

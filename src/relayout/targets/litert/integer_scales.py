@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-from relayout.graph.quantized_unit import BYTES, SHIFTS, Quantization, Scale, dequantizer_of, scale_of
+from relayout.graph.quantized_unit import BYTES, SHIFTS, Quantization, Scale, bytes_of, dequantizer_of, scale_of
 from relayout.rules import Step
 from relayout.targets.litert.insertion import Insertion
 
@@ -68,8 +68,7 @@ def read_integers(graph: ir.Graph) -> None:
     """Let operators that compare the elements of one operand read its integers, in place."""
     for node in graph:
         dequantize = dequantizer_of(node.inputs[0]) if node.op_type in ORDERED and not node.domain else None
-        scale = None if dequantize is None else scale_of(dequantize)
-        if dequantize is not None and scale is not None and scale.is_one and scale.dtype in BYTES:
+        if dequantize is not None and bytes_of(dequantize) is not None:
             node.replace_input_with(0, dequantize.inputs[0])
 
 

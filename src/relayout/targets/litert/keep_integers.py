@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from relayout.formats.onnx.evaluating import node_results
 from relayout.formats.onnx.parts import ANNOTATION
 from relayout.graph.facts import add_notes
-from relayout.graph.quantized_unit import BYTES, DEQUANTIZE, QUANTIZE, Scale, scale_of, stored_reals, unit_of
+from relayout.graph.quantized_unit import DEQUANTIZE, QUANTIZE, Scale, bytes_of, stored_reals, unit_of
 from relayout.graph.source_names import Names, known_as, stands_for
 from relayout.graph.walks import drop_unread
 from relayout.layout.stored_as import MOST_STEPS_OFF, STEPS_OFF
@@ -36,9 +36,9 @@ from relayout.rules import Operator, Step, rule_of
 from relayout.rules.facts import operator_of
 from relayout.rules.slicing import SLICE_INPUTS
 from relayout.targets.litert.insertion import Insertion
-from relayout.targets.litert.integer_forms import FORMS, KERNEL_SCALES, IntegerForm, unit_scales
+from relayout.targets.litert.integer_forms import FORMS, IntegerForm, unit_scales
 from relayout.targets.litert.integer_scales import requantized
-from relayout.targets.litert.quantized_units import AS_ASKED, ROWS, candidate_of
+from relayout.targets.litert.quantized_units import AS_ASKED, KERNEL_SCALES, ROWS, candidate_of
 from relayout.targets.target_table import Target
 
 # A group normalization as PyTorch's exporter spells it out, as the one operator that ONNX has.
@@ -288,13 +288,11 @@ def _as_one_builtin(model: ir.Model, target: Target) -> Iterator[_Kept]:
     """Write what several operators compute of one value as a builtin, and yield it."""
     constants = Constants(model)
     for end in [node for node in model.graph if node.op_type == QUANTIZE and not node.domain]:
-        result = scale_of(end)
-        if result is None or not result.is_one or result.dtype not in BYTES:
+        result = bytes_of(end)
+        if result is None or not any(map(_lacks_builtin, _before(end))):
             continue
-        if not any(_lacks_builtin(node) for node in _before(end)):
-            continue
-        for source, table in _tables(model, constants, end):
-            nearest = _nearest_builtin(table, source, result)
+        for source, scale, table in _tables(model, constants, end):
+            nearest = _nearest_builtin(table, scale, result)
             producer = None if nearest is None else _written(model, constants.names, end, source, nearest[0], target)
             if nearest is not None and producer is not None:
                 yield _Kept(*nearest, (known_as(end.outputs[0]),))
@@ -302,10 +300,8 @@ def _as_one_builtin(model: ir.Model, target: Target) -> Iterator[_Kept]:
                 break
 
 
-def _nearest_builtin(table: Table, source: ir.Node, result: Scale) -> tuple[str, int] | None:
+def _nearest_builtin(table: Table, operand: Scale, result: Scale) -> tuple[str, int] | None:
     """Return the builtin that is the fewest steps off a table, and these; None where all are more than some."""
-    operand = scale_of(source)
-    assert operand is not None
     table_numbers, numbers = result.integers(table), operand.real(BYTES_IN_ORDER)
     if np.isnan(table_numbers).any():  # the root of a number below 0, of which runtimes make any integer
         return None
@@ -330,21 +326,19 @@ def _lacks_builtin(node: ir.Node) -> bool:
     return node.op_type not in ROWS and node.op_type not in (QUANTIZE, DEQUANTIZE) and not node.domain
 
 
-def _tables(model: ir.Model, constants: Constants, end: ir.Node) -> Iterator[tuple[ir.Node, Table]]:
+def _tables(model: ir.Model, constants: Constants, end: ir.Node) -> Iterator[tuple[ir.Node, Scale, Table]]:
     """Yield each DequantizeLinear of bytes of which alone a QuantizeLinear's operand is computed, with the table.
 
     One operator of the way at least has no integer kernel.
     """
     for source in [node for node in _before(end) if node.op_type == DEQUANTIZE]:
-        scale, integers = scale_of(source), source.inputs[0]
-        if scale is None or not scale.is_one or scale.dtype not in BYTES or integers is None:
+        scale, integers = bytes_of(source), source.inputs[0]
+        if scale is None or integers is None or integers.const_value is not None:
             continue
-        if integers.const_value is not None or integers.shape != end.outputs[0].shape:
-            continue
-        reader = _TableReader(model, constants, integers, scale)
-        table = reader.table(end.inputs[0], LONGEST)
+        reader = _TableReader(model, constants, integers)
+        table = reader.table(end.inputs[0], LONGEST) if integers.shape == end.outputs[0].shape else None
         if table is not None and reader.lacks_builtin:
-            yield source, table
+            yield source, scale, table
 
 
 class _TableReader:
@@ -355,9 +349,8 @@ class _TableReader:
         model: ir.Model,
         constants: Constants,  # its constants
         integers: ir.Value,  # the value of bytes
-        scale: Scale,  # what its integers mean
     ) -> None:
-        self.model, self.constants, self.integers, self.scale = model, constants, integers, scale
+        self.model, self.constants, self.integers = model, constants, integers
         self.lacks_builtin = False
         self._known: dict[ir.Value, Table | None] = {}
         self._opsets = [onnx.helper.make_opsetid(*each) for each in model.opset_imports.items()]
@@ -375,16 +368,14 @@ class _TableReader:
         return self._known[value]
 
     def _dequantized(self, node: ir.Node, most: int) -> Table | None:
-        scale, integers = scale_of(node), node.inputs[0]
-        if scale is None or integers is None or not scale.is_one or scale.dtype not in BYTES:
+        scale, integers = bytes_of(node), node.inputs[0]
+        if scale is None or integers is None:
             return None
         if integers is self.integers:
             return scale.real(BYTES_IN_ORDER)
         end = integers.producer()
         before = self.table(end.inputs[0], most - 1) if end is not None and end.op_type == QUANTIZE else None
-        if before is None:
-            return None
-        return scale.real(scale.integers(before))
+        return None if before is None else scale.real(scale.integers(before))
 
     def _computed(self, node: ir.Node, most: int) -> Table | None:
         rule = rule_of(operator_of(self.model, node))
@@ -458,10 +449,8 @@ def _with_scales_of_kernels(model: ir.Model) -> Iterator[_Kept]:
     names = Constants(model).names
     for node in [node for node in model.graph if node.op_type in RANGES and not node.domain]:
         scales = unit_scales(node)
-        if scales is None or scales.result.dtype not in BYTES:
-            continue
         step, zero = KERNEL_SCALES[node.op_type]
-        if abs(scales.result.step / step - 1) < 1e-6 and int(scales.result.zero[0]) == zero:
+        if scales is None or (abs(scales.result.step / step - 1) < 1e-6 and int(scales.result.zero[0]) == zero):
             continue
         kernel = Scale.one(step, zero, scales.result.dtype)
         real_results = RANGES[node.op_type](scales.first.real(BYTES_IN_ORDER))
@@ -475,12 +464,13 @@ def _with_scales_of_kernels(model: ir.Model) -> Iterator[_Kept]:
 def _rescaled(model: ir.Model, names: Names, node: ir.Node, kernel: Scale) -> bool:
     """Give a unit's result and its readers a scale; tell whether all of them still have a kernel."""
     ends = [use.node for use in node.outputs[0].uses()]
-    if any(end.op_type != QUANTIZE or end.domain or end.outputs[0].is_graph_output() for end in ends):
-        return False
     readers = [use.node for end in ends for use in end.outputs[0].uses()]
-    if not readers or any(reader.op_type != DEQUANTIZE or reader.domain for reader in readers):
+    pairs = (*((end, QUANTIZE) for end in ends), *((reader, DEQUANTIZE) for reader in readers))
+    if not readers or any(each.op_type != op_type or each.domain for each, op_type in pairs):
         return False
-    if not all(_takes_any_scale(reader, kernel) for reader in readers):
+    if any(end.outputs[0].is_graph_output() for end in ends) or not all(
+        _takes_any_scale(reader, kernel) for reader in readers
+    ):
         return False
     constants = Constants(model)
     for each in (*ends, *readers):

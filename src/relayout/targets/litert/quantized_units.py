@@ -4,7 +4,7 @@ A row says what LiteRT's integer kernel wants of the operands' and the result's 
 numbers, between DEQUANTIZE and QUANTIZE.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -20,16 +20,19 @@ from relayout.graph.quantized_unit import (
     DEQUANTIZE,
     EPILOGUES,
     QUANTIZE,
-    VIEWS,
     WORDS,
     QuantizedUnit,
     Scale,
     bounds_of,
+    bytes_of,
+    dequantizer_of,
+    is_view_node,
     scale_of,
     unit_of,
 )
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_nodes, take_over
+from relayout.graph.walks import known_tensor
 from relayout.lowering.unit_rows import of_units
 from relayout.rules.facts import kernel_axes
 from relayout.targets.litert.insertion import Insertion
@@ -50,9 +53,9 @@ from relayout.targets.litert.integer_scales import adds, multiplies
 
 def move_views_out(graph: ir.Graph) -> None:
     """Move views from between an operator and its QuantizeLinear or DequantizeLinear, in place."""
-    for node in filter(_is_view, reversed(list(graph))):
+    for node in filter(is_view_node, reversed(list(graph))):
         _move_behind_unit(graph, node)
-    for node in filter(_is_view, list(graph)):
+    for node in filter(is_view_node, list(graph)):
         dequantize = _producer(node)
         if dequantize is None or not _has_one_scale(dequantize, DEQUANTIZE):
             continue
@@ -84,19 +87,15 @@ def _exchange(graph: ir.Graph, first: ir.Node, second: ir.Node) -> ir.Node:
     inner = before.outputs[0]
     behind = ir.Node(first.domain, first.op_type, [inner, *first.inputs[1:]], first.attributes.values())
     before.name, behind.name = second.name, first.name
-    is_view = second.op_type in VIEWS
+    moves = is_view_node(second)
     inner.name = f"{result.name}/exchanged"
-    inner.shape, inner.type = (result.shape, source.type) if is_view else (source.shape, result.type)
+    inner.shape, inner.type = (result.shape, source.type) if moves else (source.shape, result.type)
     graph.insert_before(second, [before, behind])
     take_over(behind.outputs[0], result)
     graph.remove(second, safe=True)
     if not first.outputs[0].uses() and not first.outputs[0].is_graph_output():
         graph.remove(first, safe=True)
     return behind
-
-
-def _is_view(node: ir.Node) -> bool:
-    return node.op_type in VIEWS and not node.domain
 
 
 def _producer(node: ir.Node) -> ir.Node | None:
@@ -194,12 +193,9 @@ def keeps_unsigned(
 
 def _has_unsigned_weights(model: ir.Model) -> bool:
     for node in (node for node in model.graph if node.op_type in WEIGHTED and len(node.inputs) > 1):
-        weights = None if node.inputs[1] is None else node.inputs[1].producer()
-        integers = None if weights is None or weights.op_type != DEQUANTIZE else weights.inputs[0]
-        if weights is None or integers is None or integers.const_value is None or integers.is_graph_input():
-            continue
-        scale = scale_of(weights)
-        if scale is not None and scale.dtype == ir.DataType.UINT8 and scale.is_one and not scale.is_symmetric:
+        weights = dequantizer_of(node.inputs[1])
+        scale = None if weights is None or known_tensor(weights.inputs[0]) is None else bytes_of(weights)
+        if scale is not None and scale.dtype == ir.DataType.UINT8 and not scale.is_symmetric:
             return True
     return False
 
@@ -231,7 +227,7 @@ def _is_one_kernel(unit: QuantizedUnit) -> bool:
     for result in unit.results:
         scale = result.meaning
         other = first.setdefault(result.node.inputs[0], scale)
-        if scale is None or other is None or not scale.equals(other) or scale.dtype != other.dtype:
+        if scale is None or not scale.is_same(other):
             return False
     others = unit.members.difference(ends, [unit.node])
     return not any(each.domain for each in ends) and all(each.op_type in EPILOGUES for each in others)
@@ -383,18 +379,26 @@ def _all_alike(candidate: Candidate, first: int = 0) -> bool:
     return same and _data(candidate, range(first, len(candidate.inputs)))
 
 
-def _fixed(scale: float, zero: int, kinds: Collection[ir.DataType] = BYTES) -> Row:
+WORD_STEP = 2.0**-15  # the step of what kernels of 16 bits give for LOGISTIC, TANH and SOFTMAX
+KERNEL_SCALES: Mapping[str, tuple[float, int]] = {
+    **dict.fromkeys(("Sigmoid", "Softmax"), (1 / 256, -128)),
+    "Tanh": (1 / 128, 0),
+    "LogSoftmax": (1 / 16, 127),
+}
+"""Operator -> the scale and zero point that its kernel of bytes gives."""
+FINE = 0.6
+"""How much finer than the kernel's a result's steps may be: both roundings together stay below one step and a half."""
+
+
+def _fixed(candidate: Candidate) -> bool | tuple[float, int]:
     """The kernel gives one scale. A QUANTIZE to another loses nothing that its steps would show."""
-
-    def row(candidate: Candidate) -> bool | tuple[float, int]:
-        result = candidate.result
-        if not _on_one(candidate) or result.dtype not in kinds:
-            return False
-        if abs(result.step - scale) <= scale * 1e-6 and int(result.zero[0]) == zero:
-            return AS_ASKED
-        return (scale, zero) if result.step >= scale * FINE else False
-
-    return row
+    result = candidate.result
+    scale, zero = KERNEL_SCALES[candidate.node.op_type] if result.dtype in BYTES else (WORD_STEP, 0)
+    if not _on_one(candidate):
+        return False
+    if abs(result.step - scale) <= scale * 1e-6 and int(result.zero[0]) == zero:
+        return AS_ASKED
+    return (scale, zero) if result.step >= scale * FINE else False
 
 
 def reaches_logarithms(result: Scale) -> bool:
@@ -402,21 +406,11 @@ def reaches_logarithms(result: Scale) -> bool:
     return (-128 - int(result.zero[0])) * result.step >= -255 / 16 - result.step / 2
 
 
-def _either(first: Row, second: Row) -> Row:
-    """There are two kernels, of bytes and of words."""
-    return lambda candidate: first(candidate) or second(candidate)
-
-
-WORD_STEP = 2.0**-15  # the step of what kernels of 16 bits give for LOGISTIC, TANH and SOFTMAX
-FINE = 0.6
-"""How much finer than the kernel's a result's steps may be: both roundings together stay below one step and a half."""
-
-
-def _logistic_of_words(candidate: Candidate) -> bool | tuple[float, int]:
+def _logistic(candidate: Candidate) -> bool | tuple[float, int]:
     """The kernel of 16 bits is a step off at most. For one scale there is another one, which is six steps off."""
     operand = candidate.inputs[0]
     is_other = operand is not None and abs(operand.step / OTHER_LOGISTIC - 1) < 0.01
-    return not is_other and _fixed(WORD_STEP, 0, WORDS)(candidate)
+    return not (is_other and candidate.result.dtype in WORDS) and _fixed(candidate)
 
 
 OTHER_LOGISTIC = 2.0**-12  # the scale of an operand of 16 bits for which LiteRT has another LOGISTIC
@@ -462,10 +456,11 @@ ROWS: Mapping[str, Row] = {  # ONNX's operator -> whether LiteRT's integer kerne
     "Where": partial(_all_alike, first=1),
     "Pow": _inverse_root,
     "Clip": lambda candidate: bounds_of(candidate.node) in CLAMPS.values() and _on_bytes(candidate),
-    "Sigmoid": _either(_fixed(1 / 256, -128), _logistic_of_words),
-    "Softmax": _either(_fixed(1 / 256, -128), _fixed(WORD_STEP, 0, WORDS)),
-    "LogSoftmax": lambda candidate: reaches_logarithms(candidate.result) and _fixed(1 / 16, 127)(candidate),
-    "Tanh": _either(_fixed(1 / 128, 0), _fixed(WORD_STEP, 0, WORDS)),
+    "Sigmoid": _logistic,
+    **dict.fromkeys(("Softmax", "Tanh"), _fixed),
+    "LogSoftmax": lambda candidate: (
+        candidate.result.dtype in BYTES and reaches_logarithms(candidate.result) and _fixed(candidate)
+    ),
 }
 TAKES = frozenset({"Conv", "Gemm", "MatMul", "Add", "Sub", "Mul", "AveragePool", "MaxPool"})
 """Operators whose kernels apply an activation."""

@@ -165,10 +165,10 @@ class _Pass:
         if before.name == "SQRT":
             return before, "", 0.0
         for root, number in (before.inputs, before.inputs[::-1]) if before.name in GUARDS else ():
-            array = None if number is None else number.array
-            if array is not None and array.size == 1 and root is not None:
+            least = _number(number)
+            if least is not None and root is not None:
                 inner, second, _ = self._root_and_guard(root)
-                return (None if second else inner), before.name, float(array.reshape(-1)[0])
+                return (None if second else inner), before.name, least
         return None, "", 0.0
 
     def _quotient(self, op: Rewriting, *, exact: bool) -> Results:
@@ -232,8 +232,7 @@ class _Pass:
             before = None if each is None else self.producers.get(each)
             if each is None or operator.options.get(FUSED):
                 return []
-            if each.array is not None and each.array.size == 1:
-                value = float(each.array.reshape(-1)[0])
+            if (value := _number(each)) is not None:
                 factors.append(1 / (value or 1.0) if operator.name == "DIV" and place == 1 else value)
             elif before is not None and before.name in ("MUL", "DIV") and self.readers.get(each) == 1:
                 factors += self._factors(before)
@@ -249,8 +248,7 @@ class _Pass:
         if total is None or total.name != "ADD" or self.readers.get(gate) != 1:
             return None
         for x, three in (total.inputs, total.inputs[::-1]):
-            array = None if three is None else three.array
-            if array is not None and array.size == 1 and abs(float(array.reshape(-1)[0]) - 3.0) < TOLERANCE:
+            if abs((_number(three) or 0.0) - 3.0) < TOLERANCE:
                 return x
         return None
 
@@ -361,6 +359,12 @@ class _Pass:
         count = prod(places.shape)
         rows = op.reshape(places, (count,))
         return op.emit("EMBEDDING_LOOKUP", [rows, table], (count, table.dims[1]), op.result.type)
+
+
+def _number(tensor: DraftTensor | None) -> float | None:
+    """Return the one number that a constant is; None of any other tensor."""
+    array = None if tensor is None else tensor.array
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 FormOfPass = Callable[[_Pass, Rewriting], Results]

@@ -102,8 +102,9 @@ class UnitResults:
         if source not in unit.quantize:  # nobody reads it: it means what other results of the operator do
             if value not in self.unread:
                 like = self._integer_result(unit, next(each for each in unit.node.outputs if each in unit.quantize))
-                kind, meaning = like.type, like.quantization
-                self.unread[value] = self.draft.tensor(f"{value.name}", kind, tensor_dims(value), meaning)
+                self.unread[value] = self.draft.tensor(
+                    f"{value.name}", like.type, tensor_dims(value), like.quantization
+                )
             return self.unread[value]
         quantize = unit.quantize[source][0]
         target = quantize.outputs[0]
