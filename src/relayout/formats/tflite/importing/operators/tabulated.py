@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Quantization, Tensor
+from relayout.formats.tflite.elementwise import FUNCTIONS
 from relayout.formats.tflite.importing.operation import Operation
 from relayout.formats.tflite.importing.registry import Unsupported, each_operator, operator
 from relayout.formats.tflite.importing.tensors import fixed_point
@@ -92,22 +93,6 @@ Function = Callable[[Floats], Floats]
 
 STEPS = 512
 _LEAST, _GREATEST = -32768, 32767
-_POSITIVE = np.float32(1e-30)
-_ERF = np.frompyfunc(math.erf, 1, 1)
-
-
-def _exp(x: Floats) -> Floats:
-    return np.exp(x).astype(np.float32)
-
-
-def _gelu(x: Floats) -> Floats:
-    y: Floats = (x * 0.5 * (1 + _ERF(x * math.sqrt(0.5)).astype(np.float64))).astype(np.float32)
-    return y
-
-
-def _gelu_by_tanh(x: Floats) -> Floats:
-    y: Floats = (x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))).astype(np.float32)
-    return y
 
 
 def _rounded(x: Floats) -> Floats:
@@ -152,8 +137,9 @@ def looked_up(
 
 def tabulated(
     op: Operation,  # an operation of one operand
-    curve: Function,  # its function
-    undefined: int | None = None,  # what is stored for 0 and below, where the function has no value
+    name: str,  # the builtin
+    undefined: int | None = None,  # what is stored for 0 and below, where its function has no value
+    **options: bool,  # its options
 ) -> bool:
     """Hand over the result by a table, if that is how the kernel gets it."""
     before, after = op.tensors.quantization(op.input(0)), op.output().quantization
@@ -161,9 +147,9 @@ def tabulated(
         return False
 
     def function(x: Floats) -> Floats:
-        if undefined is None:
-            return curve(x)
-        return np.where(x <= 0, np.float32(after.scale[0]) * np.float32(undefined), curve(x)).astype(np.float32)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            y = np.asarray(FUNCTIONS[name](options, x), np.float32)
+        return y if undefined is None else np.where(x <= 0, np.float32(after.scale[0]) * np.float32(undefined), y)
 
     results = interpolated(function, scale_and_zero_point(before), scale_and_zero_point(after))
     op.result_stored(looked_up(op, op.stored(0), results.astype(np.int16)))
@@ -173,21 +159,21 @@ def tabulated(
 @operator("EXP")
 def exp(op: Operation) -> None:
     """Exp; of 16 bits a table."""
-    if not tabulated(op, _exp):
+    if not tabulated(op, "EXP"):
         op.result(op.each("Exp", op.real(0)))
 
 
 @operator("LOG")
 def log(op: Operation) -> None:
     """Log; of 16 bits a table."""
-    if not tabulated(op, lambda x: np.log(np.maximum(x, _POSITIVE)).astype(np.float32), _LEAST):
+    if not tabulated(op, "LOG", _LEAST):
         op.result(op.each("Log", op.real(0)))
 
 
 @operator("RSQRT")
 def rsqrt(op: Operation) -> None:
     """Reciprocal of Sqrt, or Pow of integers, which is one operator of a quantized unit; of 16 bits a table."""
-    if tabulated(op, lambda x: (1 / np.sqrt(np.maximum(x, _POSITIVE))).astype(np.float32), _GREATEST):
+    if tabulated(op, "RSQRT", _GREATEST):
         return
     x = op.real(0)
     if op.tensors.quantization(op.input(0)) is None:
@@ -199,7 +185,7 @@ def rsqrt(op: Operation) -> None:
 @operator("GELU", options="GeluOptions", opset=20)
 def gelu(op: Operation) -> None:
     """Gelu from opset 20 on, before that its formula with Erf or Tanh; of 16 bits a table."""
-    if tabulated(op, _gelu_by_tanh if op.options.approximate else _gelu):
+    if tabulated(op, "GELU", approximate=op.options.approximate):
         return
     x = op.real(0)
     if op.builder.opset >= 20:
@@ -271,7 +257,7 @@ def softmax(op: Operation, scale: float, beta: float) -> None:
     distance = op.each("Sub", op.emit("ReduceMax", [x, op.ints([-1])], keepdims=1), x)
     step = np.float64(np.float32(beta)) * np.float32(scale) / _EXPONENT[0]
     scaled = np.floor(np.arange(65536) * step + 0.5)
-    exponential = interpolated(_exp, _EXPONENT, _FRACTION)[np.maximum(65535 - scaled, 0).astype(np.int64)]
+    exponential = interpolated(np.exp, _EXPONENT, _FRACTION)[np.maximum(65535 - scaled, 0).astype(np.int64)]
     table = op.builder.shared(op.hint("exponential"), exponential.astype(np.int32))
     wide = op.cast(op.emit("Gather", [table, distance], axis=0), ir.DataType.INT64)
     total = op.emit("ReduceSum", [wide, op.ints([-1])], keepdims=1)
