@@ -72,13 +72,16 @@ def slice_few(op: Rewriting) -> list[DraftTensor] | None:
 
 
 def shift_bytes(op: Rewriting) -> DraftTensor | None:
-    """Write a TRANSPOSE of uint8 that has a scale as one of int8; None where it is another operator, or has none."""
-    source, meaning = op.operands[0], op.result.quantization
-    if op.operator.name != "TRANSPOSE" or source.type != TensorType.UINT8 or meaning is None:
+    """Write a TRANSPOSE or QUANTIZE that gives uint8 of a scale as one that gives int8; None of any other operator."""
+    name, source, meaning = op.operator.name, op.operands[0], op.result.quantization
+    is_transpose = name == "TRANSPOSE"
+    is_missing = is_transpose or (name == "QUANTIZE" and source.type in (TensorType.FLOAT32, TensorType.UINT8))
+    if not is_missing or op.result.type != TensorType.UINT8 or meaning is None:
         return None
     shifted = meaning._replace(zero_point=meaning.zero_point - 128)
-    signed = op.emit("QUANTIZE", [source], source.dims, TensorType.INT8, shifted)
-    signed = op.emit("TRANSPOSE", [signed, op.operands[1]], op.result.dims)
+    if is_transpose:
+        source = op.emit("QUANTIZE", [source], source.dims, TensorType.INT8, shifted)
+    signed = op.emit(name, [source, *op.operands[1:]], op.result.dims, TensorType.INT8, shifted)
     return op.emit("QUANTIZE", [signed], op.result.dims, TensorType.UINT8, meaning)
 
 
@@ -92,7 +95,6 @@ MICRO = Builtins(
 
 TYPES = ("INT8", "UINT8", "INT16")
 BYTES = ("INT8", "UINT8")  # interiors of uint8 are written as int8
-SIGNED = ("INT8", "INT16")
 IMAGE = (3, 4)
 UNIT = (STATIC, INTEGER_KERNEL)
 NEAREST = attribute("mode", ("nearest",), "nearest")
@@ -119,7 +121,7 @@ TARGET = beside_litert(
         Kernel("Gemm MatMul", types=TYPES, limits=UNIT),
         Kernel("Add Mul Sub Max Min Concat", types=TYPES, limits=UNIT),
         Kernel("Flatten Pad Reshape Slice Split Squeeze Unsqueeze", types=TYPES, limits=UNIT),
-        Kernel("Transpose", types=SIGNED, limits=UNIT),
+        Kernel("Transpose", types=("INT8", "INT16"), limits=UNIT),
         Kernel("HardSwish LeakyRelu Relu Sigmoid Tanh", types=TYPES, limits=UNIT),
         Kernel("Clip", types=BYTES, limits=UNIT),
         Kernel("Pow", types=("INT16",), limits=UNIT),
@@ -129,7 +131,7 @@ TARGET = beside_litert(
         Kernel(TABULATED, types=BYTES, limits=(STATIC,)),
         Kernel("Softmax", types=TYPES, limits=UNIT, trailing="axis"),
         Kernel("SOFTMAX", types=("INT16",), limits=(STATIC,), domain="tflite"),
-        Kernel("QuantizeLinear", types=SIGNED, limits=(STATIC,)),
+        Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),
         Kernel("Cast Gather", types=BYTES, limits=(STATIC,)),
         Kernel("Add", types=("INT32",), limits=(STATIC,)),
     ),
