@@ -124,3 +124,24 @@ def test_a_length_that_is_a_lie_is_not_believed(tmp_path: Path) -> None:
         result = relayout.convert(proto, io="convert")
         result.save(tmp_path / "m.onnx")
     assert "the operator gives another type or shape than the source states: a" in result.report.notes
+
+
+@pytest.mark.parametrize("stated", [70, 69, None])
+@pytest.mark.parametrize("opset", [10, 18])
+def test_extents_of_a_resize_are_those_of_runtimes(opset: int, stated: int | None) -> None:
+    """100 * 0.7 is 70 in float32, and so for PyTorch and ONNX Runtime; in float64, as ONNX infers it, 69.99 or so."""
+    operands = "x, s" if opset == 10 else "x, , s"
+    model = parser.parse_model(
+        f'<ir_version: 7, opset_import: ["": {opset}]> g (float[1,3,100,100] x) => (float[a,b,c,d] y)'
+        f"<float[4] s = {{1, 1, 0.7, 0.7}}> {{ r = Resize({operands}) a = Relu(r)"
+        " k = Constant<value = float[4] {1, 1, 1.9, 1.9}>()"
+        f" y = Resize({operands.replace('s', 'k').replace('x', 'a')}) }}"
+    )
+    del model.graph.output[0].type.tensor_type.shape.dim[:]
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    if stated is not None:
+        model.graph.value_info.append(
+            helper.make_tensor_value_info("r", onnx.TensorProto.FLOAT, [1, 3, stated, stated])
+        )
+    for result in (relayout.convert(model, format="tflite"), relayout.convert(model, to="NHWC")):
+        assert relayout.verify(model, result).ok

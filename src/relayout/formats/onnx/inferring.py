@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx import numpy_helper
 
 from relayout import isolation
 from relayout.errors import ReadError
 from relayout.formats.onnx.wire import bodies_of, graphs_in
+from relayout.graph.domains import RESIZING
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Extent
 from relayout.layout.stored_as import CLAIMED, STATED
@@ -95,6 +98,8 @@ SHORT = 1 << 10
 
 MOST_PROPAGATED = 1 << 21  # elements of all longer vectors together with which data is still propagated: some 300 MB
 
+MOST_SCALED = 1 << 20  # how many times an extent may become; a larger scale is damaged
+
 INTEGERS = (onnx.TensorProto.UNDEFINED, onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 """Types of what shapes are made of."""
 
@@ -147,10 +152,13 @@ def propagate(model: onnx.ModelProto, *, is_short: bool) -> onnx.ModelProto | No
 def _inferred(model: onnx.ModelProto, ask: Ask) -> onnx.ModelProto | None:
     inferred = ask(model)
     empty = [] if inferred is None else _made_empty(inferred)
-    if inferred is None or not empty:
+    resized = {} if inferred is None else _resized_otherwise(inferred.graph)
+    if inferred is None or not (empty or resized):
         return inferred
-    # What such a node gives is an input of a graph without it, with open extents; then all is put together again.
-    opened = _opened(inferred.graph, empty)
+    # What such a node gives is an input of a graph without it, with its own extents, or open ones; then all is put
+    # together again.
+    opened = _opened(inferred.graph, empty) | {value.name: value for value in resized.values()}
+    empty = sorted({*empty, *resized})
     bare = onnx.ModelProto()
     bare.CopyFrom(model)
     for index in reversed(empty):
@@ -207,6 +215,42 @@ def _may_be_filled(node: onnx.NodeProto, empty: set[str], types: Mapping[str, on
     if empty.isdisjoint(node.output) or not empty.isdisjoint(filter(None, node.input)) or node.domain not in ALIASES:
         return False
     return any(name in types and _has(types[name], _is_unset) for name in node.input if name)
+
+
+def _resized_otherwise(graph: onnx.GraphProto) -> dict[int, onnx.ValueInfoProto]:
+    """Return the place of each Resize that gives other extents than ONNX infers, and what it gives."""
+    nodes = {i: node for i, node in enumerate(graph.node) if node.op_type in RESIZING and node.domain in ALIASES}
+    if not nodes:
+        return {}
+    values = {value.name: value for value in (*graph.input, *graph.value_info, *graph.output)}
+    constants = {node.output[0]: a.t for node in graph.node if node.op_type == "Constant" for a in node.attribute}
+    constants |= {tensor.name: tensor for tensor in graph.initializer}
+    resized = {index: _resized(node, values, constants) for index, node in nodes.items()}
+    return {i: value for i, value in resized.items() if value is not None and value != values[value.name]}
+
+
+def _resized(
+    node: onnx.NodeProto, values: Mapping[str, onnx.ValueInfoProto], constants: Mapping[str, onnx.TensorProto]
+) -> onnx.ValueInfoProto | None:
+    """Return what a Resize by scales gives: runtimes multiply in float32, by which 100 * 0.7 is 70, and ONNX 69."""
+    operand, value = values.get(node.input[0]), values.get(node.output[0])
+    attributes = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+    scales = attributes.get("scales", constants.get(node.input[min(2, len(node.input) - 1)]))
+    if isinstance(scales, onnx.TensorProto) and not scales.external_data:
+        scales = numpy_helper.to_array(scales).tolist()
+    is_cropped = attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
+    if operand is None or value is None or not isinstance(scales, list) or len(node.input) > 3 or is_cropped:
+        return None
+    dims, resized = operand.type.tensor_type.shape.dim, onnx.ValueInfoProto()
+    resized.CopyFrom(value)
+    new_dims, axes = resized.type.tensor_type.shape.dim, attributes.get("axes", range(len(dims)))
+    is_sound = all(0 < scale < MOST_SCALED for scale in scales)
+    if len(dims) != len(new_dims) or len(axes) != len(scales) or not is_sound:
+        return None
+    for axis, scale in zip(axes, scales, strict=True):
+        if dims[axis].HasField("dim_value"):
+            new_dims[axis].dim_value = int(np.float32(dims[axis].dim_value) * np.float32(scale))
+    return resized
 
 
 def _is_zero(dim: onnx.TensorShapeProto.Dimension) -> bool:
