@@ -241,9 +241,10 @@ def test_small_norms_are_kept_from_0_by_the_square_of_the_number(guard: str, num
 @pytest.mark.parametrize("output_type", [None, "int8"])
 @pytest.mark.parametrize("target", [None, "tflite-micro"])
 def test_a_root_stays_real_also_where_a_graph_ends_in_it(target: str | None, output_type: str | None) -> None:
+    """Between integers on a microcontroller it is a table of them."""
     model = build("float[1,6,32] x", "a = MatMul(x, k) b = Abs(a) y = Sqrt(b)", WEIGHTS)
     result = quantized(model, target=target, output_type=output_type)
-    assert float_operators(result) == {"SQRT": 1}
+    assert float_operators(result) == ({} if target and output_type else {"SQRT": 1})
     assert min(signal_to_noise(model, result.tflite)) > 25
 
 
@@ -293,7 +294,7 @@ def test_integers_are_not_tested_for_nan(monkeypatch: pytest.MonkeyPatch) -> Non
     result = quantized(model)
     assert not {"NOT_EQUAL", "SELECT_V2"} & set(operators(result))
     with monkeypatch.context() as patch:
-        patch.setattr(quantize, "_without_guards", lambda graph: graph)
+        patch.setattr(quantize, "_without_copies", lambda graph: graph)
         guarded = quantized(model)
     assert operators(guarded)["SELECT_V2"]
     feed = samples_of(model, 1, seed=99)[0]

@@ -27,7 +27,14 @@ MASKS = {  # how places are masked -> operators from scores `s` to masked scores
     "beside a bias": (f"{COMPUTED} b = Add(bias, m) t = Add(s, b)", -1e4),
     "by its rest": ("f = Cast<to = 1>(kept) g = Sub(one, f) m = Mul(g, deep) t = Sub(s, m)", 1e4),
     "limited": (f"{COMPUTED} u = Add(s, m) t = Max(u, deep)", LEAST),
+    "scaled": (f"{COMPUTED} n = Mul(m, half) t = Add(s, n)", -1e4),
+    "negated and far": (f"{COMPUTED} n = Mul(m, minus) t = Add(s, n)", 1e6),
+    "scaled with scores": (f"{COMPUTED} u = Add(s, m) t = Mul(u, half)", -1e4),
+    "chosen and scaled": ("c = Cast<to = 9>(kept) u = Where(c, s, deep) t = Div(u, eight)", -1e4),
+    "of ones that are kept": ("f = Cast<to = 1>(kept) g = Sub(f, one) m = Mul(g, deep) t = Add(s, m)", 1e4),
     "constant": ("t = Add(s, causal)", -np.inf),
+    "a constant that is subtracted": ("t = Sub(s, causal)", 1e4),
+    "a constant, scaled with scores": ("u = Add(s, causal) t = Mul(u, half)", -1e4),
     "windows": ("t = Add(s, causal)", -100.0),
     "fed": ("t = Add(s, kept)", -1e4),
 }
@@ -44,6 +51,9 @@ def attention(operators: str, depth: float) -> onnx.ModelProto:
         "heads": np.array([1, 8, 4, 4]),
         "zero": np.float32(0),
         "one": np.float32(1),
+        "half": np.float32(0.5),
+        "eight": np.float32(8),
+        "minus": np.float32(-0.01),
         "deep": np.float32(depth),
         "causal": causal,
         "bias": rng.normal(size=(1, 4, 8, 8)).astype(np.float32),
@@ -80,10 +90,22 @@ def test_masked_scores(name: str, target: str, kind: Literal["int8", "int16x8"])
     (expected,), (got,) = with_runtime(model, fed), run_reals(result.tflite, fed)
     assert decibels(expected, got) > 27
     assert ("SOFTMAX" in float_operators(result)) == (target == "litert")
-    if name not in ("windows", "constant"):
+    if "causal" not in operators:
         other = {**fed, "x": fed["x"].copy()}
         other["x"][:, 7] += 1
         np.testing.assert_allclose(got[:, :, :7], run_reals(result.tflite, other)[0][:, :, :7], atol=1e-3)
+
+
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+@pytest.mark.parametrize("name", ["chosen infinity", "instead of scores", "computed", "scaled with scores"])
+def test_a_mask_that_no_sample_has(name: str, target: str) -> None:
+    operators, depth = MASKS[name]
+    model = attention(operators, depth)
+    samples = [feed(model, depth, seed) for seed in range(8)]
+    unmasked = [{**each, "kept": np.ones_like(each["kept"])} for each in samples]
+    result = relayout.convert(model, format="tflite", target=target, quantize="int8", calibrate=unmasked)
+    (expected,), (got,) = with_runtime(model, samples[3]), run_reals(result.tflite, samples[3])
+    assert decibels(expected, got) > 25
 
 
 OPERATORS = "Attention<q_num_heads = 4, kv_num_heads = 4"
@@ -151,3 +173,42 @@ def test_a_mask_behind_operators_that_move_it(target: str) -> None:
         y = MatMul(p, u)"""
     constants = {**WEIGHTS, "zeros": np.zeros((1, 8, 8), np.float32)}
     assert noise(operators, constants, target, ", float[1,8,8] half") > 25
+
+
+NARROW = {"w": WEIGHTS["w"][:, :8], "u": WEIGHTS["u"][:8]}
+
+
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+@pytest.mark.parametrize("end", ["Softmax<axis = -1>", "Sigmoid"])
+@pytest.mark.parametrize("depth", [-1e4, -np.inf])
+def test_a_mask_in_the_bias_of_a_product(depth: float, end: str, target: str) -> None:
+    """Samples show no range of the product without it."""
+    bias = np.where(np.arange(8) < 6, WEIGHTS["w"][0, :8], depth).astype(np.float32)
+    operators = f"a = MatMul(x, w) t = Add(a, bias) p = {end}(t) y = MatMul(p, u)"
+    assert noise(operators, {**NARROW, "bias": bias}, target) > 30
+
+
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+@pytest.mark.parametrize(
+    "masking", ["c = Less(half, none) t = Where(c, deep, a)", "t = Add(a, half)", "b = Add(a, half) t = Mul(b, ten)"]
+)
+def test_a_mask_before_a_sigmoid(masking: str, target: str) -> None:
+    constants = {"none": np.float32(0), "deep": np.float32(-1e4), "ten": np.float32(0.1)}
+    used = {name: array for name, array in constants.items() if name in re.findall(r"\w+", masking)}
+    operators = f"a = MatMul(x, w) {masking} p = Sigmoid(t) y = MatMul(p, u)"
+    assert noise(operators, {**NARROW, **used}, target, ", float[1,8,8] half") > 30
+
+
+def test_a_constant_that_is_low_everywhere_is_no_mask() -> None:
+    """It moves scores to where a Sigmoid tells them apart."""
+    operators = """a = MatMul(x, w) b = Mul(a, ten) c = Add(b, larger) d = Relu(c) t = Sub(d, large) p = Sigmoid(t)
+        y = MatMul(p, u)"""
+    constants = {**WEIGHTS, "ten": np.float32(10), "larger": np.float32(105), "large": np.float32(100)}
+    assert noise(operators, constants, "ethos-u") > 20
+
+
+def test_a_lower_limit_beside_scores_masks_nothing() -> None:
+    """The largest number of both is never the mask: the scores keep their steps."""
+    operators = "a = MatMul(x, w) t = Max(a, least) p = Sigmoid(t) z = Mul(t, p) y = MatMul(z, u)"
+    constants = {**WEIGHTS, "least": np.float32(-65504)}
+    assert noise(operators, constants, "ethos-u") > 34

@@ -18,6 +18,7 @@ from relayout.errors import LayoutError, NamesError, RelayoutError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
 from relayout.partition.claims import Claims
+from relayout.quantization.findings import JoinedOutput
 from relayout.quantization.samples import SampleError
 from rules.law import with_runtime
 from small import build
@@ -341,6 +342,11 @@ def test_integers_of_one_output_that_joins_boxes_and_scores() -> None:
     assert not apart.report.quantization.joined
     assert "FAILED: output 'y' has a signal to noise of" in str(relayout.verify(model, result))
     assert "in elements 4 to 6 of axis 1, below 10 dB" in str(relayout.verify(model, result)).replace("\n", " ")
+
+
+def test_a_joined_value_that_is_always_0_needs_no_steps() -> None:
+    joined = JoinedOutput("y", (("a", 8.0), ("b", 1.0), ("zeros", 0.0)))
+    assert "leaves 16 steps for the smaller" in str(joined)
 
 
 def test_products_by_several_constant_matrices() -> None:

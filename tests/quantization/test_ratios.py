@@ -78,3 +78,11 @@ def test_what_may_be_negative_ends_the_real_part() -> None:
 def test_large_numbers_alone_stay_integers() -> None:
     result, _ = measured("p = Mul(x, x) m = Add(p, one) y = Log(m)".replace("one", "cube"))
     assert float_operators(result) == {"LOG": 1}
+
+
+def test_a_selection_between_two_integers_stays_one_of_integers() -> None:
+    """Also where what it selects from is read twice."""
+    result, _ = measured(
+        "s = MatMul(x, weights) a = Abs(s) t = Max(a, least) u = Max(t, cube) v = Add(u, t) y = Log(v)"
+    )
+    assert float_operators(result) == {"ADD": 1, "LOG": 1}

@@ -2,28 +2,26 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.formats.tflite import builtin_traits as traits
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Model, Operator, Subgraph
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
+from relayout.formats.tflite.elementwise import FUNCTIONS as ELEMENTWISE
 
 REALS = (TensorType.FLOAT32, TensorType.FLOAT16)
 BYTES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
-CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
-JOINS = ("CONCATENATION", "PACK")
-SQUARES = ("MUL", "SQUARE", "SQUARED_DIFFERENCE")
+AVERAGES = (*traits.REDUCED_SUMS, "SQRT", "RESHAPE")
 MOVED = ("SUB", "SQUARED_DIFFERENCE")
-SCALING = ("ADD", "MUL", "SUB")
-SUMS = ("MEAN", "SUM")
-TERMS = (*SQUARES, "ABS", "EXP")  # terms of a sum that a value is divided by: of its norm, or of its own sum
-VIEWS = ("RESHAPE", "TRANSPOSE", "EXPAND_DIMS", "SQUEEZE", *CONVERSIONS)
-"""Operators behind which a value keeps its range."""
+TERMS = (*traits.SQUARES, "ABS", "EXP")  # terms of a sum that a value is divided by: of its norm, or of its own sum
+STEPS = {"int8": 255, "int16x8": 32767}
+"""Kind of quantization -> steps of the integers."""
 FEWEST_STEPS = 32  # steps of 8 bits that a joined value may have before a report speaks of it: fewer than 5 bits
-STEPS = 255
 PARTS = "/|__"  # marks behind the name of a value, in names of tensors that stand for a part of its operator
 
 
@@ -33,6 +31,42 @@ def numbers_of(graph: Subgraph, tensor: int) -> NDArray[np.float32] | None:
     if own is None or own.data is None or own.type != TensorType.FLOAT32:
         return None
     return own.content.view(np.float32).reshape(own.shape)
+
+
+def is_quantized(graph: Subgraph, tensors: Iterable[int]) -> bool:
+    """Return whether some tensors are integers that have a scale."""
+    values = [graph.tensors[each] for each in tensors if each >= 0]
+    return any(each.type in BYTES and each.quantization is not None for each in values)
+
+
+def with_constants(graph: Subgraph, changes: Mapping[tuple[int, int], Tensor]) -> Subgraph:
+    """Return a graph with other constants for some operands, by the places of an operator and of its operand."""
+    tensors, operators = list(graph.tensors), list(graph.operators)
+    readers = Counter(each for row in graph.operators for each in row.inputs)
+    for (number, slot), constant in changes.items():
+        place, inputs = operators[number].inputs[slot], list(operators[number].inputs)
+        if readers[place] == 1:
+            tensors[place] = constant
+            continue
+        inputs[slot] = len(tensors)
+        tensors.append(replace(constant, index=len(tensors), name=f"{constant.name}/{len(tensors)}"))
+        operators[number] = operators[number]._replace(inputs=tuple(inputs))
+    return graph._replace(tensors=tuple(tensors), operators=tuple(operators))
+
+
+def operators_before(
+    graph: Subgraph,
+    tensors: Iterable[int],
+    # operator -> the operands to follow from its result; None where the walk ends before it
+    operands: Callable[[Operator], Iterable[int] | None],
+) -> list[Operator]:
+    """Return the operators that make tensors, the last one first, as far back as operands are followed."""
+    reached, rows = {*tensors}, list[Operator]()
+    for row in reversed(graph.operators):
+        if not reached.isdisjoint(row.outputs) and (before := operands(row)) is not None:
+            rows.append(row)
+            reached.update(before)
+    return rows
 
 
 class FloatOperator(NamedTuple):
@@ -53,11 +87,9 @@ class JoinedOutput(NamedTuple):
     def __str__(self) -> str:
         """Return a sentence for the report."""
         listed = " and ".join(f"{name} (to {size:.3g})" for name, size in self.values[:2])
-        small = min(size for _, size in self.values)
-        steps = STEPS * small / max(size for _, size in self.values) / 2
-        cut = ",".join(name for name, _ in self.values)
+        cut, steps = ",".join(name for name, _ in self.values), _fewest_steps(self.values)
         return (
-            f"output {self.name} joins {listed} in one tensor of one scale, which leaves {max(steps, 0):.0f} steps for"
+            f"output {self.name} joins {listed} in one tensor of one scale, which leaves {steps:.0f} steps for"
             f" the smaller: --outputs {cut} gives each its own, and float outputs join real numbers"
         )
 
@@ -98,65 +130,47 @@ def summary_of(
     joined: tuple[JoinedOutput, ...],  # outputs that join ranges
 ) -> QuantizationSummary:
     """Look at a quantized file."""
-    integers, floats = 0, Counter[tuple[str, str]]()
-    first: dict[tuple[str, str], str] = {}
-    is_static = kind in ("int8", "int16x8")
+    integers, floats = 0, dict[tuple[str, str], list[str]]()  # builtin and reason -> results
+    is_static = kind in STEPS
     for graph in file.subgraphs:
+        dequantized = {row.outputs[0] for row in graph.operators if row.name == "DEQUANTIZE"}
         for operator in graph.operators:
-            if operator.name in CONVERSIONS:
+            if operator.name in traits.CONVERSIONS:
                 continue
-            if _is_quantized(graph, operator, is_static):
+            places = operator.outputs if is_static else operator.inputs
+            if is_quantized(graph, places) or (not is_static and not dequantized.isdisjoint(places)):
                 integers += 1
             elif is_static and any(graph.tensors[each].type in REALS for each in operator.outputs):
                 name = graph.tensors[operator.outputs[0]].name
-                row = (operator.name, reasons.get(name, "the quantizer has no integers for it"))
-                floats[row] += 1
-                first.setdefault(row, name)
-    rows = sorted(floats.items(), key=lambda item: (-item[1], item[0]))
-    listed = tuple(FloatOperator(name, count, why, first[name, why]) for (name, why), count in rows)
+                reason = reasons.get(name, "the quantizer has no integers for it")
+                floats.setdefault((operator.name, reason), []).append(name)
+    rows = sorted(floats.items(), key=lambda item: (-len(item[1]), item[0]))
+    listed = tuple(FloatOperator(name, len(results), why, results[0]) for (name, why), results in rows)
     return QuantizationSummary(kind, samples, integers, listed, joined)
 
 
-def _is_quantized(graph: Subgraph, operator: Operator, is_static: bool) -> bool:
-    """Return whether an operator gives integers that have a scale, or reads such weights."""
-    if is_static:
-        outputs = [graph.tensors[each] for each in operator.outputs]
-        return any(each.type in BYTES and each.quantization is not None for each in outputs)
-    producers = {each: other.name for other in graph.operators for each in other.outputs}
-    read = [graph.tensors[each] for each in operator.inputs if each >= 0]
-    return any(
-        (each.type in BYTES and each.quantization is not None) or producers.get(each.index) == "DEQUANTIZE"
-        for each in read
-    )
+def _results(file: Model, reason: str, test: Callable[[Subgraph, Operator], bool]) -> dict[str, str]:
+    """Return the results of the operators that pass a test, with a reason."""
+    chosen = [(graph, row) for graph in file.subgraphs for row in graph.operators if test(graph, row)]
+    return {graph.tensors[row.outputs[0]].name: reason for graph, row in chosen}
 
 
 def computed_divisors(file: Model) -> dict[str, str]:
     """Return the results of quotients whose divisor is computed: integers of 8 bits may make a 0 of it."""
-    return {
-        graph.tensors[operator.outputs[0]].name: "LiteRT refuses integers that divide by 0"
-        for graph in file.subgraphs
-        for operator in graph.operators
-        if operator.name == "DIV" and graph.tensors[operator.inputs[1]].data is None
-    }
+    reason = "LiteRT refuses integers that divide by 0"
+    return _results(file, reason, lambda graph, row: row.name == "DIV" and graph.tensors[row.inputs[1]].data is None)
 
 
 def products_by_weights_first(file: Model) -> dict[str, str]:
     """Return the results of products whose first matrix is a constant: kernels mix weights of 8 bits as the second."""
-    return {
-        graph.tensors[operator.outputs[0]].name: "LiteRT takes weights of 8 bits as the second matrix alone"
-        for graph in file.subgraphs
-        for operator in graph.operators
-        if operator.name == "BATCH_MATMUL" and graph.tensors[operator.inputs[0]].data is not None
-    }
+    reason = "LiteRT takes weights of 8 bits as the second matrix alone"
+    return _results(
+        file, reason, lambda graph, row: row.name == "BATCH_MATMUL" and graph.tensors[row.inputs[0]].data is not None
+    )
 
 
 WITHOUT_INTEGERS = ("ABS", "ATAN2", "COS", "ELU", "EXP", "LOG", "NEG", "POW", "SIGN", "SIN")
 """Functions of one element that the quantizer leaves in float."""
-ELEMENTWISE = (
-    *WITHOUT_INTEGERS,
-    *("ADD", "DIV", "EQUAL", "GELU", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "LOGISTIC", "MAXIMUM"),
-    *("MINIMUM", "MUL", "NOT_EQUAL", "RELU", "RSQRT", "SELECT", "SELECT_V2", "SQRT", "SUB", "TANH", *SQUARES),
-)
 
 
 def parted_functions(
@@ -202,16 +216,15 @@ def slow_on_integers(file: Model, *, for_litert: bool, with_ends: bool) -> dict[
         for_litert: True if LiteRT's CPU kernels run it.
         with_ends: True if outputs of the graph are real numbers.
     """
-    reasons = {"SQRT": "microcontrollers have no kernel on integers, and LiteRT's takes longer"}
-    if for_litert:
-        reasons["SOFTMAX"] = "LiteRT computes real numbers in less time"
-    return {
-        graph.tensors[operator.outputs[0]].name: reasons[operator.name]
-        for graph in file.subgraphs
-        for operator in graph.operators
-        if operator.name in reasons
-        and (with_ends or operator.name == "SQRT" or operator.outputs[0] not in graph.outputs)
-    }
+    reason = "microcontrollers have no kernel on integers, and LiteRT's takes longer"
+    reasons = _results(file, reason, lambda graph, row: row.name == "SQRT")
+    if not for_litert:
+        return reasons
+
+    def is_inner(graph: Subgraph, row: Operator) -> bool:
+        return row.name == "SOFTMAX" and (with_ends or row.outputs[0] not in graph.outputs)
+
+    return reasons | _results(file, "LiteRT computes real numbers in less time", is_inner)
 
 
 def normalizations(file: Model) -> dict[str, str]:
@@ -234,7 +247,8 @@ def _normalizing(graph: Subgraph) -> list[Operator]:
     chosen = [operator for root in roots for operator in _variance(graph, root, producers)]
     chosen_outputs = {each for before in chosen for each in before.outputs}
     for operator in graph.operators:
-        if _scales(operator, _computed(graph, operator), chosen_outputs) and operator not in chosen:
+        is_new = operator.outputs[0] not in chosen_outputs
+        if is_new and _scales(operator, _computed(graph, operator), chosen_outputs):
             chosen.append(operator)
             chosen_outputs.update(operator.outputs)
     last = {operator.outputs[0] for operator in chosen if operator.name == "RESHAPE"}
@@ -245,7 +259,7 @@ def _normalizing(graph: Subgraph) -> list[Operator]:
 def _scales(operator: Operator, read: set[int], chosen_outputs: set[int]) -> bool:
     """Return whether an operator scales or shifts by computed numbers that are all of some, or multiplies by one."""
     is_factor = operator.name == "MUL" and bool(read & chosen_outputs)
-    return bool(read) and operator.name in (*SCALING, "RESHAPE") and (is_factor or read <= chosen_outputs)
+    return bool(read) and operator.name in traits.SUMS | {"MUL", "RESHAPE"} and (is_factor or read <= chosen_outputs)
 
 
 def _variance(graph: Subgraph, root: Operator, producers: Mapping[int, Operator]) -> list[Operator]:
@@ -275,10 +289,10 @@ def _averaging(
 ) -> tuple[list[Operator], Operator | None]:
     """Return what makes a value of a sum or mean, by constants and in other shapes, and what gives the terms."""
     path: list[Operator] = []
-    while last is not None and (last.name in (*SUMS, "SQRT", "RESHAPE") or _has_one_operand(graph, last)):
+    while last is not None and (last.name in AVERAGES or _has_one_operand(graph, last)):
         path.append(last)
         last = producers.get(last.inputs[0])
-    while path and path[-1].name not in SUMS:
+    while path and path[-1].name not in traits.REDUCED_SUMS:
         last = path.pop()
     return path, last
 
@@ -298,59 +312,49 @@ def _computed(graph: Subgraph, operator: Operator) -> set[int]:
     return {each for each in operator.inputs if each >= 0 and graph.tensors[each].data is None}
 
 
-class _Join(NamedTuple):
-    """Values of very different ranges that are joined on the way to an output."""
-
-    output: int
-    values: tuple[tuple[str, float], ...]  # the joined values and the greatest number of each
-    path: tuple[Operator, ...]  # from the operator that gives the output to the one that joins
-
-
 def joined_outputs(
     file: Model,  # the float file
     ranges: Mapping[str, tuple[float, float]],  # tensor -> the least and the greatest number that samples gave
 ) -> tuple[JoinedOutput, ...]:
     """Return the outputs of a float file that join values of very different ranges."""
     graph = file.subgraphs[0]
-    return tuple(JoinedOutput(graph.tensors[join.output].name, join.values) for join in _joins(graph, ranges))
+    return tuple(
+        JoinedOutput(graph.tensors[output].name, values)
+        for output in graph.outputs
+        for row in operators_before(graph, [output], _joined_operands)
+        if (values := _uneven_values(graph, row, ranges))
+    )
 
 
 def real_joins(file: Model, ranges: Mapping[str, tuple[float, float]]) -> dict[str, str]:
     """Return the results of operators that join values of very different ranges, and move them on to real outputs."""
-    graph = file.subgraphs[0]
-    rows = [row for join in _joins(graph, ranges) for row in join.path]
-    return dict.fromkeys(
-        (graph.tensors[row.outputs[0]].name for row in rows), "one scale leaves a joined value few steps"
-    )
+    graph, reals = file.subgraphs[0], dict[int, str]()
+    for row in reversed(operators_before(graph, graph.outputs, _joined_operands)):
+        if _uneven_values(graph, row, ranges) or not reals.keys().isdisjoint(row.inputs):
+            reals[row.outputs[0]] = graph.tensors[row.outputs[0]].name
+    return dict.fromkeys(reals.values(), "one scale leaves a joined value few steps")
 
 
-def _joins(graph: Subgraph, ranges: Mapping[str, tuple[float, float]]) -> list[_Join]:
-    producers = {each: operator for operator in graph.operators for each in operator.outputs}
-    joins: list[_Join] = []
-    waiting: list[tuple[int, int, tuple[Operator, ...]]] = [(output, output, ()) for output in graph.outputs]
-    visited = set[tuple[int, int]]()
-    while waiting:
-        output, tensor, path = waiting.pop(0)
-        operator = producers.get(tensor)
-        if operator is None or operator.name not in (*JOINS, *VIEWS) or (output, tensor) in visited:
-            continue
-        visited.add((output, tensor))
-        path = (*path, operator)
-        waiting += [(output, each, path) for each in operator.inputs[: None if operator.name in JOINS else 1]]
-        values = []
-        for each in operator.inputs if operator.name in JOINS else ():
-            value = _behind_views(each, producers)
-            ends = ranges.get(graph.tensors[value].name) or ranges.get(graph.tensors[each].name)
-            if ends is not None:
-                values.append((graph.tensors[value].name, max(map(abs, ends))))
-        sizes = [size for _, size in values if size > 0]
-        if len(sizes) > 1 and STEPS * min(sizes) < 2 * FEWEST_STEPS * max(sizes):
-            joins.append(_Join(output, tuple(values), path))
-    return joins
+def _joined_operands(row: Operator) -> tuple[int, ...] | None:
+    """Return the operands that an operator joins, or the one that it views."""
+    return traits.selected_operands(row) if row.name in traits.JOINS | traits.VIEWS else None
 
 
-def _behind_views(tensor: int, producers: Mapping[int, Operator]) -> int:
-    """Return the tensor of which another one is a view."""
-    while (operator := producers.get(tensor)) is not None and operator.name in VIEWS:
-        tensor = operator.inputs[0]
-    return tensor
+def _uneven_values(
+    graph: Subgraph, row: Operator, ranges: Mapping[str, tuple[float, float]]
+) -> tuple[tuple[str, float], ...]:
+    """Return the values that an operator joins and the greatest number of each, if one is far smaller than another."""
+    values = []
+    for each in row.inputs if row.name in traits.JOINS else ():
+        views = operators_before(graph, [each], lambda view: view.inputs[:1] if view.name in traits.VIEWS else None)
+        names = [graph.tensors[place].name for place in (views[-1].inputs[0] if views else each, each)]
+        ends = next((ranges[name] for name in names if name in ranges), None)
+        if ends is not None:
+            values.append((names[0], max(map(abs, ends))))
+    return tuple(values) if _fewest_steps(values) < FEWEST_STEPS else ()
+
+
+def _fewest_steps(values: Iterable[tuple[str, float]]) -> float:
+    """Return the steps of 8 bits that the smallest value has beside the largest; what is always 0 needs none."""
+    sizes = [size for _, size in values if size > 0]
+    return STEPS["int8"] / 2 * min(sizes, default=1.0) / max(sizes, default=1.0)

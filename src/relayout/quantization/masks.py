@@ -1,35 +1,40 @@
-"""Keep masks of attentions apart from scores: `Softmax(scores + mask)`, where a mask is 0 or far below all scores.
+"""Keep masks apart from scores: `Softmax(scores + mask)`, where a mask is 0 or far below all scores; also of a Sigmoid.
 
 Integers of one scale cannot hold both. Google's quantizer ignores infinities, so that nothing is masked, and gives
--10000 a scale in which all scores are 0. On the way to a Softmax of real numbers the sum stays real. On the way to a
-Softmax of integers a masked place lies just so far below the least score that its share is 0.
+-10000 a scale in which all scores are 0. On the way to a Softmax of real numbers the sum stays real. On the way to one
+of integers a masked place lies just so far below the least score that its share is 0. What counts is how deep the
+Softmax sees a mask: `(scores + mask) * 0.5` halves it, and `scores - mask` turns its sign.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from math import copysign, inf
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.formats.tflite.builtin_traits import COMPARISONS, LIMITS, SUMS, selected_operands
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Model, Operator, Subgraph, array_content
-from relayout.quantization.findings import VIEWS, numbers_of
+from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor, array_content
+from relayout.quantization.findings import numbers_of, operators_before, with_constants
 
 Range = tuple[float, float]
+Changes = dict[tuple[int, int], Tensor]  # places of an operator and of its operand -> another constant
 
 HIGHEST = -64.0  # a constant that is added to scores is a mask from here down: Swin's is -100
 LEAST_FACTOR = 1000.0  # a constant that makes a mask of `1 - kept` is at least this large
 MOST = 1e30  # numbers from here on have no scale
+IGNORED = float(np.finfo(np.float32).max)  # a number that the quantizer leaves out of ranges
 DEPTH = {"int8": 10.0, "int16x8": 16.0}
 """Kind of quantization -> how far below all scores a place has no share, even where hundreds are masked."""
-SUMS, CHOICES, LIMITS = ("ADD", "SUB"), ("SELECT", "SELECT_V2"), ("MAXIMUM", "MINIMUM")
-MOVES = ("BROADCAST_TO", "GATHER", "SLICE", "STRIDED_SLICE", "TILE")
-"""Operators that give some numbers of their first operand, each once or more often."""
-COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
-PASSED_ON = ("ABS", "MUL", "REDUCE_MAX", "REDUCE_MIN", *CHOICES)  # operators that may give an infinity that they read
+FLOORS: Mapping[str, Callable[[float, float], float]] = {
+    "LOGISTIC": lambda low, depth: min(low, -depth),
+    "SOFTMAX": lambda low, depth: low - depth,
+}
+"""Operator that masks end at -> the number to which it sees them go down, of the least score and the depth."""
+BIASED, BIAS = ("CONV_2D", "FULLY_CONNECTED"), 2  # operators that add a constant bias, which may mask, and its place
 
 
 def sums_with_masks(
@@ -37,29 +42,33 @@ def sums_with_masks(
     reals: Collection[str],  # results of operators that stay real
 ) -> list[str]:
     """Return the results of operators that mask the scores of a Softmax of real numbers."""
-    graphs = [_MaskedGraph(graph, reals, None) for graph in file.subgraphs]
-    return [each.graph.tensors[place].name for each in graphs for place in each.before(each.real_softmaxes)]
+    graphs = [_MaskedGraph(graph, reals, None, are_real=True) for graph in file.subgraphs]
+    return [each.name_of(row) for each in graphs for row in each.rows if row.name not in BIASED]
 
 
 def tests_for_infinity(file: Model) -> dict[str, str]:
     """Return the results of operators that compare with infinity, and of those that pass it on to them."""
-    results: dict[str, str] = {}
+    results = list[str]()
     for graph in file.subgraphs:
-        producers = {each: row for row in graph.operators for each in row.outputs}
-        waiting = [row for row in graph.operators if row.name in COMPARISONS and _reads_infinity(graph, row)]
-        while waiting:
-            row = waiting.pop()
-            name = graph.tensors[row.outputs[0]].name
-            if name not in results:
-                results[name] = "integers are never infinite"
-                before = [producers[each] for each in row.inputs if each in producers]
-                waiting += [each for each in before if each.name in (*PASSED_ON, *VIEWS)]
-    return results
+        tests = [row for row in graph.operators if row.name in COMPARISONS and _reads_infinity(graph, row)]
+        before = operators_before(
+            graph,
+            [each for row in tests for each in row.inputs],
+            lambda row: row.inputs if row.name in ("ABS", "MUL") else selected_operands(row),
+        )
+        results += [graph.tensors[row.outputs[0]].name for row in (*tests, *before)]
+    return dict.fromkeys(results, "integers are never infinite")
 
 
 def _reads_infinity(graph: Subgraph, row: Operator) -> bool:
     constants = [numbers for each in row.inputs if (numbers := numbers_of(graph, each)) is not None]
     return not all(np.isfinite(numbers).all() for numbers in constants)
+
+
+def with_ignored_biases(file: Model) -> Model:
+    """Return a file for samples, whose ranges are without the masks in biases of products."""
+    graphs = [_MaskedGraph(graph, (), None, are_real=False) for graph in file.subgraphs]
+    return file._replace(subgraphs=tuple(with_constants(each.graph, each.ignored_biases()) for each in graphs))
 
 
 def with_shallow_masks(
@@ -69,13 +78,29 @@ def with_shallow_masks(
     kind: str,  # of quantization
 ) -> tuple[Model, dict[str, Range]]:
     """Return a file whose constants mask no deeper than a Softmax of integers needs, and new ranges of tensors."""
-    graphs, limits = [], dict[str, Range]()
+    graphs, limits = list[Subgraph](), dict[str, Range]()
     for graph in file.subgraphs:
-        shallow, own = _MaskedGraph(graph, reals, ranges).with_shallow_constants(DEPTH[kind])
-        graphs.append(shallow)
-        limits |= own
-    is_same = all(one is other for one, other in zip(graphs, file.subgraphs, strict=True))
-    return file if is_same else file._replace(subgraphs=tuple(graphs)), limits
+        changes = _near_limits(graph, reals, ranges)
+        for are_real in (True, False):
+            _MaskedGraph(graph, reals, ranges, DEPTH[kind], are_real=are_real).make_shallow(changes, limits)
+        graphs.append(with_constants(graph, changes))
+    return file._replace(subgraphs=tuple(graphs)), limits
+
+
+def _near_limits(graph: Subgraph, reals: Collection[str], ranges: Mapping[str, Range]) -> Changes:
+    """Return limits no farther than the range of what they bound: the scale of one far beyond it would be none."""
+    changes: Changes = {}
+    for number, row in enumerate(graph.operators):
+        name = graph.tensors[row.outputs[0]].name
+        for slot, place in enumerate(row.inputs if row.name in LIMITS and name in ranges and name not in reals else ()):
+            numbers = numbers_of(graph, place)
+            if numbers is not None and np.abs(numbers).max(initial=0) > MOST:
+                changes[number, slot] = _with_numbers(graph.tensors[place], np.clip(numbers, *ranges[name]))
+    return changes
+
+
+def _with_numbers(tensor: Tensor, numbers: NDArray[np.floating]) -> Tensor:
+    return replace(tensor, data=array_content(np.asarray(numbers, np.float32)))
 
 
 class _MaskedGraph:
@@ -85,132 +110,143 @@ class _MaskedGraph:
         graph: the graph.
         reals: results of operators that stay real.
         ranges: tensor -> its least and greatest number in samples, where they ran.
+        depth: how far below all scores a place has no share.
+        are_real: True of masks that end at operators that stay real, False of all others.
     """
 
-    def __init__(self, graph: Subgraph, reals: Collection[str], ranges: Mapping[str, Range] | None) -> None:
-        self.graph, self.reals, self.ranges = graph, reals, ranges
-        softmaxes = [row for row in graph.operators if row.name == "SOFTMAX"]
-        self.real_softmaxes = [row for row in softmaxes if graph.tensors[row.outputs[0]].name in reals]
-        self.integer_softmaxes = [row for row in softmaxes if row not in self.real_softmaxes]
-        self.masks: dict[int, Range] = {}  # tensor that masks -> its range where it does not
-        self.rows: dict[int, Operator] = {}  # computed tensor that masks -> what computes it
-        for index in range(len(graph.tensors)):
-            if self._is_source(index):
-                self.masks[index] = self._range(index)
+    def __init__(
+        self,
+        graph: Subgraph,
+        reals: Collection[str],
+        ranges: Mapping[str, Range] | None,
+        depth: float = 0.0,
+        *,
+        are_real: bool,
+    ) -> None:
+        self.graph, self.ranges, self.are_real = graph, ranges, are_real
+        ends = [row for row in graph.operators if row.name in FLOORS and (self.name_of(row) in reals) == are_real]
+        self.factors = {row.inputs[0]: 1.0 for row in ends}  # tensor -> by what an end sees it multiplied, at least
+        for row in reversed(graph.operators):
+            for place, own in self._steps(row):
+                factor = own * self.factors[row.outputs[0]]
+                if abs(factor) < abs(self.factors.get(place, inf)):
+                    self.factors[place] = factor
+        self.masks = dict[int, Range]()  # tensor that masks -> its range where it does not
+        self.masks |= {place: self._range(place) for place in self.factors if self._is_source(place)}
+        self.rows: list[Operator] = []  # operators that compute such tensors
         for row in graph.operators:
             if (scores := self._scores(row)) is not None:
                 self.masks[row.outputs[0]] = scores
-                self.rows[row.outputs[0]] = row
+                self.rows.append(row)
+        lowest = {row.inputs[0]: FLOORS[row.name] for row in ends if row.inputs[0] in self.masks}
+        self.floors = {place: floor(self.masks[place][0], depth) for place, floor in lowest.items()}
+        self.below = max((self.masks[place][1] - floor for place, floor in self.floors.items()), default=depth)
 
-    def before(self, softmaxes: list[Operator]) -> dict[int, Operator]:
-        """Return the computed tensors that mask before some Softmax operators."""
-        waiting, rows = [row.inputs[0] for row in softmaxes], dict[int, Operator]()
-        while waiting:
-            tensor = waiting.pop()
-            if tensor in self.rows and tensor not in rows:
-                rows[tensor] = self.rows[tensor]
-                waiting += rows[tensor].inputs
-        return rows
+    def name_of(self, row: Operator) -> str:
+        """Return the name of an operator's result."""
+        return self.graph.tensors[row.outputs[0]].name
 
-    def with_shallow_constants(self, depth: float) -> tuple[Subgraph, dict[str, Range]]:
-        """Return a graph with less deep constants before each Softmax of integers, and new ranges of its tensors."""
-        rows = self.before(self.integer_softmaxes)
-        ends = {row.inputs[0]: self.masks[row.inputs[0]] for row in self.integer_softmaxes if row.inputs[0] in rows}
-        below = depth + max((high - low for low, high in ends.values()), default=0.0)
-        floors = {tensor: low - depth for tensor, (low, _) in ends.items()}
-        changes, limits = dict[tuple[int, int], NDArray[np.float32]](), dict[str, Range]()
+    def ignored_biases(self) -> Changes:
+        """Return biases whose masks are so low that the quantizer leaves them out of ranges."""
+        changes: Changes = {}
         for number, row in enumerate(self.graph.operators):
-            is_masked = row.outputs[0] in rows
-            for slot, place in enumerate(row.inputs):
-                numbers, name = numbers_of(self.graph, place), self.graph.tensors[place].name
-                low, high = self.masks.get(place, (0.0, 0.0))
-                if numbers is None and is_masked and place in self.masks:
-                    seen = (self.ranges or {}).get(name, (low, high))  # a shifted score may be larger than the scores
-                    limits[name] = (floors.get(place, low - below), max(high, min(seen[1], high + below)))
-                elif numbers is not None and is_masked:
-                    deepest = np.float32(low - below)
-                    changes[number, slot] = np.clip(numbers, deepest, None if place in self.masks else -deepest)
-                elif numbers is not None and (own_range := self._far_limit(row, numbers)) is not None:
-                    changes[number, slot] = np.clip(numbers, np.float32(own_range[0]), np.float32(own_range[1]))
-        for tensor in rows:
-            name, (low, high) = self.graph.tensors[tensor].name, self.masks[tensor]
-            seen = (self.ranges or {}).get(name, (low, high))
-            limits[name] = (floors.get(tensor, low - below), max(high, min(seen[1], high + below)))
-        return _with_constants(self.graph, changes), limits
+            for place, _ in self._steps(row) if row.name in BIASED else ():
+                tensor, factor = self.graph.tensors[place], self.factors[place]
+                numbers = tensor.content.view(np.float32)
+                numbers = np.where(numbers * factor <= HIGHEST, copysign(IGNORED, -factor), numbers)
+                changes[number, BIAS] = _with_numbers(tensor, numbers)
+        return changes
 
-    def _far_limit(self, row: Operator, numbers: NDArray[np.float32]) -> Range | None:
-        """Return the range of what a limit far beyond it bounds, whose scale would be none; None of other operands."""
-        name = self.graph.tensors[row.outputs[0]].name
-        if row.name not in LIMITS or name in self.reals or np.abs(numbers).max(initial=0) <= MOST:
-            return None
-        return (self.ranges or {}).get(name)
+    def make_shallow(self, changes: Changes, limits: dict[str, Range]) -> None:
+        """Add constants that mask no deeper than an end sees, and new ranges, also where no sample masks."""
+        results = {row.outputs[0] for row in self.rows if row.name in BIASED or not self.are_real}
+        for number, row in enumerate(self.graph.operators):
+            places = (*row.inputs, row.outputs[0]) if row.outputs[0] in results else ()
+            for slot, place in enumerate(places):
+                tensor = self.graph.tensors[place]
+                if place in self.masks and tensor.data is None:
+                    limits[tensor.name] = self._limit(place)
+                elif place in self.masks:
+                    numbers = np.clip(tensor.content.view(np.float32), *self._limit(place))
+                    changes[number, slot] = _with_numbers(tensor, numbers)
 
-    def _is_source(self, tensor: int) -> bool:
+    def _limit(self, place: int) -> Range:
+        """Return the range of a tensor that masks no deeper than an end sees."""
+        (low, high), far = self.masks[place], self.below / abs(self.factors[place])
+        least, most = self._seen(place, (low, high))  # a shifted score may be larger than the scores
+        if self.factors[place] < 0:
+            return min(low, max(least, low - far)), high + far
+        return self.floors.get(place, low - far), max(high, min(most, high + far))
+
+    def _seen(self, place: int, default: Range) -> Range:
+        """Return the range of a tensor in samples."""
+        return (self.ranges or {}).get(self.graph.tensors[place].name, default)
+
+    def _steps(self, row: Operator) -> list[tuple[int, float]]:
+        """Return the operands of which a result on the way to an end is made, and by what each is multiplied."""
+        factor = self.factors.get(row.outputs[0])
+        if factor is None:
+            return []
+        if row.name in SUMS:
+            steps = [(row.inputs[0], 1.0), (row.inputs[1], 1.0 if row.name == "ADD" else -1.0)]
+            # A constant that is far below 0 everywhere shifts scores, and masks none.
+            return [] if any(self._masking_part(place, own * factor) == 1 for place, own in steps) else steps
+        if row.name in BIASED:
+            biases = row.inputs[BIAS:]
+            return [(each, 1.0) for each in biases if 0 < self._masking_part(each, factor, -LEAST_FACTOR) < 1]
+        if row.name == "MUL":
+            return self._factor(row, factor)
+        return [(each, 1.0) for each in selected_operands(row) or ()]
+
+    def _factor(self, row: Operator, factor: float) -> list[tuple[int, float]]:
+        """Return what a constant multiplies; where that is a share, the constant, which then is a mask or not."""
+        for place, other in (row.inputs, row.inputs[::-1]):
+            numbers = numbers_of(self.graph, other)
+            if numbers is None or not numbers.size:
+                continue
+            largest, (low, high) = float(numbers.flat[np.abs(numbers).argmax()]), self._seen(place, (0.0, 1.0))
+            is_share = low >= -1 and high <= 1 and low * high >= 0
+            if is_share and abs(largest * factor) >= LEAST_FACTOR and numbers_of(self.graph, place) is None:
+                return [(other, -copysign(1.0, largest * factor))]
+            if (numbers == largest).all() and 0 < abs(largest) < MOST:
+                return [(place, largest)]
+        return []
+
+    def _masking_part(self, place: int, factor: float, highest: float = HIGHEST) -> float:
+        """Return which part of a constant's numbers an end sees as masks, 0 to 1; 0 of any other tensor."""
+        numbers = numbers_of(self.graph, place)
+        return 0.0 if numbers is None or not numbers.size else float((numbers * factor <= highest).mean())
+
+    def _is_source(self, place: int) -> bool:
         """Return whether a constant or an input of the graph masks scores that it is added to."""
-        numbers, own = numbers_of(self.graph, tensor), self.graph.tensors[tensor]
-        if numbers is not None:
-            return bool((numbers <= HIGHEST).any())
-        is_fed = tensor in self.graph.inputs and own.type == TensorType.FLOAT32
-        return is_fed and (self.ranges is None or self.ranges.get(own.name, (0.0, 0.0))[0] <= -LEAST_FACTOR)
+        factor, (low, high) = self.factors[place], self._seen(place, (0.0, 0.0))
+        if place not in self.graph.inputs or self.graph.tensors[place].type != TensorType.FLOAT32:
+            return self._masking_part(place, factor) > 0
+        return self.ranges is None or min(low * factor, high * factor) <= -LEAST_FACTOR
 
-    def _range(self, tensor: int) -> Range:
-        """Return the least and the greatest number of a tensor, without those of a constant that mask."""
-        if tensor in self.masks:
-            return self.masks[tensor]
-        numbers = numbers_of(self.graph, tensor)
-        if numbers is None:
-            low, high = (self.ranges or {}).get(self.graph.tensors[tensor].name, (0.0, 0.0))
-            return (0.0, max(high, 0.0)) if self._is_source(tensor) else (low, high)
-        scores = numbers[numbers > HIGHEST]
-        return (float(scores.min()), float(scores.max())) if scores.size else (0.0, 0.0)
+    def _range(self, place: int) -> Range:
+        """Return the least and the greatest number of a tensor, without those that mask."""
+        if place in self.masks:
+            return self.masks[place]
+        numbers, factor, (low, high) = numbers_of(self.graph, place), self.factors[place], self._seen(place, (0.0, 0.0))
+        if numbers is not None:
+            scores = numbers[numbers * factor > HIGHEST]
+            return (float(scores.min()), float(scores.max())) if scores.size else (0.0, 0.0)
+        if not self._is_source(place):
+            return low, high
+        return (0.0, max(high, 0.0)) if factor > 0 else (min(low, 0.0), 0.0)
 
     def _scores(self, row: Operator) -> Range | None:
         """Return the range of a result where it does not mask; None where it never does."""
-        seen = (self.ranges or {}).get(self.graph.tensors[row.outputs[0]].name, (-np.inf, np.inf))
-        if row.name == "MUL":
-            factors = [numbers for each in row.inputs if (numbers := numbers_of(self.graph, each)) is not None]
-            has_mask = any(np.abs(each).max(initial=0) >= LEAST_FACTOR for each in factors)
-            return (0.0, 0.0) if has_mask and self._is_share(row) else None
-        operands = _values(row)
-        if not any(each in self.masks for each in operands):
+        steps, (least, most) = self._steps(row), self._seen(row.outputs[0], (-inf, inf))
+        masking = [place in self.masks for place, _ in steps]
+        if not any(masking) or (row.name == "MAXIMUM" and not all(masking)):
             return None
-        if row.name in SUMS:
-            first, second = map(self._range, operands)
-            second = second if row.name == "ADD" else (-second[1], -second[0])
-            return (max(first[0] + second[0], seen[0]), min(first[1] + second[1], seen[1]))
-        ranges = [self._range(each) for each in operands if not self._is_all_mask(each)] or [(0.0, 0.0)]
-        return (min(low for low, _ in ranges), max(high for _, high in ranges))
-
-    def _is_share(self, row: Operator) -> bool:
-        """Return whether the computed operands of a product lie between 0 and 1, as far as samples ran."""
-        names = [self.graph.tensors[each].name for each in row.inputs if numbers_of(self.graph, each) is None]
-        ranges = [(self.ranges or {}).get(name, (0.0, 1.0)) for name in names]
-        return all(low >= 0 and high <= 1 for low, high in ranges)
-
-    def _is_all_mask(self, tensor: int) -> bool:
-        numbers = numbers_of(self.graph, tensor)
-        return numbers is not None and bool((numbers <= HIGHEST).all())
-
-
-def _values(row: Operator) -> tuple[int, ...]:
-    """Return the operands whose numbers an operator gives on."""
-    if row.name in (*SUMS, "MAXIMUM", "CONCATENATION"):
-        return row.inputs
-    if row.name in CHOICES:
-        return row.inputs[1:]
-    return row.inputs[:1] if row.name in (*VIEWS, *MOVES) else ()
-
-
-def _with_constants(graph: Subgraph, changes: Mapping[tuple[int, int], NDArray[np.float32]]) -> Subgraph:
-    """Return a graph with other constants for some operands, by the place of an operator and of its operand."""
-    tensors, operators = list(graph.tensors), list(graph.operators)
-    readers = Counter(each for row in graph.operators for each in row.inputs)
-    for (number, slot), numbers in changes.items():
-        own, inputs = graph.tensors[graph.operators[number].inputs[slot]], list(operators[number].inputs)
-        if readers[own.index] == 1:
-            tensors[own.index] = replace(own, data=array_content(numbers))
-            continue
-        inputs[slot], name = len(tensors), f"{own.name}/{len(tensors)}"
-        tensors.append(replace(own, index=len(tensors), name=name, data=array_content(numbers)))
-        operators[number] = operators[number]._replace(inputs=tuple(inputs))
-    return graph._replace(tensors=tuple(tensors), operators=tuple(operators)) if changes else graph
+        if row.name in BIASED:
+            return least, most
+        parts = [(place, own) for place, own in steps if self._masking_part(place, self.factors[place]) < 1]
+        ends = [sorted(own * end for end in self._range(place)) for place, own in parts] or [[0.0, 0.0]]
+        lows, highs = zip(*ends, strict=True)
+        low, high = (sum(lows), sum(highs)) if row.name in (*SUMS, "MUL") else (min(lows), max(highs))
+        low = max(low, least)
+        return low, max(low, min(high, most))

@@ -24,7 +24,13 @@ from relayout.graph.source_names import Names
 from relayout.isolation.process import DiedError, Process
 from relayout.progress import say
 from relayout.quantization import findings
-from relayout.quantization.masks import Range, sums_with_masks, tests_for_infinity, with_shallow_masks
+from relayout.quantization.masks import (
+    Range,
+    sums_with_masks,
+    tests_for_infinity,
+    with_ignored_biases,
+    with_shallow_masks,
+)
 from relayout.quantization.ratios import real_ratios
 from relayout.quantization.request import QuantizationRequest
 from relayout.quantization.samples import WHITE, ModelInput, Samples
@@ -119,11 +125,12 @@ def recipe(
 ) -> list[Row]:
     """Return the rows of a request."""
     if request.kind == "float16":
-        rows = [_row(name, _weights(16, "FLOAT"), "FLOAT", algorithm="float_casting") for name in HALVED]
+        halves = _tensor(16, "FLOAT", is_symmetric=True, granularity=BY_CHANNEL)
+        rows = [_row(name, halves, "FLOAT", algorithm="float_casting") for name in HALVED]
     else:
-        activations = {"int8": _tensor(8, False, "INT"), "int16x8": _tensor(16, True, "INT")}.get(request.kind)
-        rows = [_row(ALL, _weights(8, "INT"), "INTEGER", activations)]
-        rows += [_row(name, _weights(8, "INT", BY_TENSOR), "INTEGER", activations) for name in ONE_SCALE]
+        activations = {"int8": _tensor(8, "INT"), "int16x8": _tensor(16, "INT", is_symmetric=True)}.get(request.kind)
+        rows = [_row(ALL, WEIGHTS, "INTEGER", activations)]
+        rows += [_row(name, {**WEIGHTS, "granularity": BY_TENSOR}, "INTEGER", activations) for name in ONE_SCALE]
         rows += [] if activations is None else _ends(request)
     return [*rows, *_float_rows(float_tensors)]
 
@@ -143,15 +150,14 @@ def _ends(request: QuantizationRequest) -> Iterable[Row]:
         if kind in (None, "float32"):
             yield {"regex": ".*", **_FLOAT, "operation": name}
         elif kind == "uint8":
-            yield _row(name, _weights(8, "INT"), "INTEGER", _tensor(8, False, "UINT"))
+            yield _row(name, WEIGHTS, "INTEGER", _tensor(8, "UINT"))
 
 
-def _tensor(bits: int, symmetric: bool, dtype: str, granularity: str = BY_TENSOR) -> Row:
-    return {"num_bits": bits, "symmetric": symmetric, "granularity": granularity, "dtype": dtype}
+def _tensor(bits: int, dtype: str, *, is_symmetric: bool = False, granularity: str = BY_TENSOR) -> Row:
+    return {"num_bits": bits, "symmetric": is_symmetric, "granularity": granularity, "dtype": dtype}
 
 
-def _weights(bits: int, dtype: str, granularity: str = BY_CHANNEL) -> Row:
-    return _tensor(bits, True, dtype, granularity)
+WEIGHTS = _tensor(8, "INT", is_symmetric=True, granularity=BY_CHANNEL)
 
 
 def _row(
@@ -211,14 +217,15 @@ def quantize_file(
     joins_matter = request.kind == "int8"  # 16 bits have steps for both
     with tempfile.TemporaryDirectory(prefix="relayout-quantize-") as directory:
         source, result = Path(directory) / "float.tflite", Path(directory) / "quantized.tflite"
-        save(file, source)
+        save(with_ignored_biases(file) if request.is_calibrated else file, source)
+        shallow = file
 
         def decide(ranges: Mapping[str, Range]) -> tuple[dict[str, Range], list[Row]]:
+            nonlocal shallow
             if not request.is_calibrated:
                 return {}, []
             shallow, masked = with_shallow_masks(file, reasons, ranges, request.kind)
-            if shallow is not file:
-                save(shallow, source)
+            save(shallow, source)
             reals = real_ratios(file, request.kind, ranges, for_litert=for_litert)
             reals |= findings.real_joins(file, ranges) if joins_matter and request.output_type in REALS else {}
             reals = {name: why for name, why in reals.items() if name not in reasons}
@@ -228,9 +235,11 @@ def quantize_file(
         key = file.signatures[0].key
         ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, decide)
         written = load(result.read_bytes())
-        graphs = tuple(_without_copies(_without_guards(graph)) for graph in written.subgraphs)
+        graphs = tuple(map(_without_copies, written.subgraphs))
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
-        quantized = finish(with_room_for_biases(quantized, file) if request.is_calibrated else quantized)
+        if request.is_calibrated:
+            quantized = with_room_for_biases(quantized, shallow)
+        quantized = finish(quantized)
     joined = findings.joined_outputs(file, ranges) if joins_matter and request.output_type not in REALS else ()
     return finished(quantized), findings.summary_of(request.kind, count, quantized, reasons, joined)
 
@@ -269,29 +278,23 @@ def _with_free_scales(graph: Subgraph) -> Subgraph:
     """Return a graph whose sums may have any scales: by default kernels of 16 bits abort over some powers of two."""
 
     def freed(row: Operator) -> Operator:
-        fields = {} if row.options is None else row.options.fields
-        return row._replace(options=options(SUMS[row.name], **{**fields, "pot_scale_int16": False}))
+        fields = {**({} if row.options is None else row.options.fields), "pot_scale_int16": False}
+        return row._replace(options=options(SUMS[row.name], **fields)) if row.name in SUMS else row
 
-    return graph._replace(operators=tuple(freed(row) if row.name in SUMS else row for row in graph.operators))
+    return graph._replace(operators=tuple(map(freed, graph.operators)))
 
 
 def _with_whole_ranks(graph: Subgraph) -> Subgraph:
     """Return a graph whose constants have the rank of the result with which they share a scale, or none."""
-    tensors, operators = list(graph.tensors), list[Operator]()
-    readers = Counter(each for row in graph.operators for each in row.inputs)
-    for row in graph.operators:
-        inputs, rank = list(row.inputs), len(tensors[row.outputs[0]].shape)
-        for place, each in enumerate(row.inputs if row.name in ONE_SCALE_FOR_ALL else ()):
-            own = tensors[each]
+    changes = dict[tuple[int, int], Tensor]()
+    for number, row in enumerate(graph.operators):
+        rank = len(graph.tensors[row.outputs[0]].shape)
+        for slot, place in enumerate(row.inputs if row.name in ONE_SCALE_FOR_ALL else ()):
+            own = graph.tensors[place]
             if own.data is not None and own.type == TensorType.FLOAT32 and 0 < len(own.shape) < rank:
                 shape = (*[1] * (rank - len(own.shape)), *own.shape)
-                if readers[each] > 1:
-                    own = replace(own, index=len(tensors), name=f"{own.name}/rank{rank}/{len(tensors)}")
-                    tensors.append(own)
-                inputs[place] = own.index
-                tensors[own.index] = replace(own, shape=shape, signature=shape)
-        operators.append(row._replace(inputs=tuple(inputs)))
-    return graph._replace(tensors=tuple(tensors), operators=tuple(operators))
+                changes[number, slot] = replace(own, shape=shape, signature=shape)
+    return findings.with_constants(graph, changes)
 
 
 def _with_own_outputs(
@@ -344,62 +347,38 @@ def _is_computed_and_static(graph: Subgraph, index: int) -> bool:
     return is_static and tensor.data is None and index not in graph.inputs and tensor.type == TensorType.FLOAT32
 
 
-def _without_guards(graph: Subgraph) -> Subgraph:
-    """Return a graph that tests no integer for NaN, `SELECT_V2(NOT_EQUAL(x, x), c, y)`."""
-    producers = {each: operator for operator in graph.operators for each in operator.outputs}
-    guards = [row for row in graph.operators if row.name == "SELECT_V2" and _is_guard(graph, row, producers)]
-    rest = _reading(graph, {row.outputs[0]: row.inputs[2] for row in guards})
-    read = {*graph.outputs, *(each for row in rest for each in row.inputs)}
-    return graph._replace(operators=tuple(row for row in rest if row.name != "NOT_EQUAL" or row.outputs[0] in read))
-
-
 def _without_copies(graph: Subgraph) -> Subgraph:
-    """Return a graph that copies no integers: what an output is a copy of is the output itself."""
-    copies = [row for row in graph.operators if row.name == "RESHAPE" and _is_copy(graph, row)]
-    same = {row.outputs[0]: row.inputs[0] for row in copies if row.outputs[0] not in graph.outputs}
-    rest = _reading(graph, same)
-    computed = {each for row in rest for each in row.outputs} - {*graph.outputs}
-    ends = {row.inputs[0]: row.outputs[0] for row in copies if row.outputs[0] not in same and row.inputs[0] in computed}
+    """Return a graph that copies no integers and tests none for NaN: what an output is a copy of is the output."""
+    producers = {each: row for row in graph.operators for each in row.outputs}
+    copies = {row.outputs[0]: each for row in graph.operators for each in _copied(graph, row, producers)}
+    same = {result: place for result, place in copies.items() if result not in graph.outputs}
+    computed = producers.keys() - same.keys() - {*graph.outputs}
+    ends = {place: result for result, place in copies.items() if result not in same and place in computed}
 
-    def renamed(tensors: Iterable[int]) -> tuple[int, ...]:
-        return tuple(ends.get(each, each) for each in tensors)
+    def renamed(tensor: int) -> int:
+        while tensor in same:
+            tensor = same[tensor]
+        return ends.get(tensor, tensor)
 
-    remaining_operators = [row for row in rest if row not in copies or ends.get(row.inputs[0]) != row.outputs[0]]
-    rows = (row._replace(inputs=renamed(row.inputs), outputs=renamed(row.outputs)) for row in remaining_operators)
-    return graph._replace(operators=tuple(rows))
-
-
-def _reading(graph: Subgraph, same: Mapping[int, int]) -> list[Operator]:
-    """Return operators that read other tensors for some, without those that give these."""
-    return [
-        row._replace(inputs=tuple(_behind(each, same) for each in row.inputs))
+    rows = [
+        row._replace(inputs=tuple(map(renamed, row.inputs)), outputs=tuple(map(renamed, row.outputs)))
         for row in graph.operators
-        if not same.keys() & set(row.outputs)
+        if row.outputs[0] not in (*same, *ends.values())
     ]
+    read = {*graph.outputs, *(each for row in rows for each in row.inputs)}
+    return graph._replace(operators=tuple(row for row in rows if row.name != "NOT_EQUAL" or row.outputs[0] in read))
 
 
-def _is_copy(graph: Subgraph, operator: Operator) -> bool:
-    """Return whether a RESHAPE gives the integers that it reads."""
-    operand, result = (graph.tensors[each] for each in (operator.inputs[0], operator.outputs[0]))
+def _copied(graph: Subgraph, row: Operator, producers: Mapping[int, Operator]) -> list[int]:
+    """Return the operand of which a RESHAPE, or a choice `SELECT_V2(NOT_EQUAL(x, x), c, y)`, always is a copy."""
+    place = row.inputs[0] if row.name == "RESHAPE" else -1
+    test = producers.get(row.inputs[0]) if row.name == "SELECT_V2" else None
+    if test is not None and test.name == "NOT_EQUAL" and test.inputs[0] == test.inputs[1]:
+        place = row.inputs[2] if graph.tensors[test.inputs[0]].type in findings.BYTES else -1
+    operand, result = graph.tensors[place], graph.tensors[row.outputs[0]]
     meaning = result.quantization
-    return operand.shape == result.shape and meaning is not None and meaning.equals(operand.quantization)
-
-
-def _is_guard(graph: Subgraph, operator: Operator, producers: Mapping[int, Operator]) -> bool:
-    """Return whether a choice between two tensors always gives the second: its condition is that integers are none."""
-    test = producers.get(operator.inputs[0])
-    if test is None or test.name != "NOT_EQUAL" or test.inputs[0] != test.inputs[1]:
-        return False
-    number, second, result = (graph.tensors[each] for each in (test.inputs[0], operator.inputs[2], operator.outputs[0]))
-    meaning = result.quantization
-    is_same = second.shape == result.shape and meaning is not None and meaning.equals(second.quantization)
-    return is_same and number.type in findings.BYTES and result.index not in graph.outputs
-
-
-def _behind(tensor: int, same: Mapping[int, int]) -> int:
-    while tensor in same:
-        tensor = same[tensor]
-    return tensor
+    is_same = operand.shape == result.shape and meaning is not None and meaning.equals(operand.quantization)
+    return [place] if place >= 0 and is_same else []
 
 
 def _with_names_of_ends(quantized: Model, file: Model) -> Model:
@@ -429,14 +408,7 @@ def refuse_quantized(file: Model, kind: str) -> None:
     Raises:
         LayoutError: it has.
     """
-    count = sum(
-        any(
-            graph.tensors[each].type in findings.BYTES and graph.tensors[each].quantization is not None
-            for each in row.outputs
-        )
-        for graph in file.subgraphs
-        for row in graph.operators
-    )
+    count = sum(findings.is_quantized(graph, row.outputs) for graph in file.subgraphs for row in graph.operators)
     if count:
         raise LayoutError(
             f"--quantize {kind}: the source is quantized already ({count} operators on integers): leave --quantize out,"
@@ -511,40 +483,32 @@ def with_room_for_biases(
     file: Model,  # the float one, whose tensors have the same names
 ) -> Model:
     """Return a quantized file in which each bias fits; the scales of kernels are larger where they have to be."""
-    reals: dict[str, NDArray[np.float32]] = {}
+    biases: dict[str, NDArray[np.float32]] = {}  # name of a kernel -> the bias beside it
     for graph in file.subgraphs:
-        for operator in graph.operators:
-            for kernel, place in _kernel_and_bias(operator):
-                bias = graph.tensors[place]
-                if bias.type == TensorType.FLOAT32 and bias.data is not None:
-                    reals[graph.tensors[kernel].name] = bias.content.view(np.float32)
-    return quantized._replace(subgraphs=tuple(_with_room(graph, reals) for graph in quantized.subgraphs))
+        for row in graph.operators:
+            for _, kernel, bias in _places(row):
+                if (numbers := findings.numbers_of(graph, row.inputs[bias])) is not None:
+                    biases[graph.tensors[row.inputs[kernel]].name] = numbers.reshape(-1)
+    return quantized._replace(subgraphs=tuple(_with_room(graph, biases) for graph in quantized.subgraphs))
 
 
-def _kernel_and_bias(operator: Operator) -> list[tuple[int, int]]:
-    """Return the tensors of an operator's kernel and bias; nothing where it has none."""
-    _, kernel, bias = PLACES.get(operator.name, (0, 0, len(operator.inputs)))
-    return [(operator.inputs[kernel], each) for each in operator.inputs[bias : bias + 1] if each >= 0]
+def _places(row: Operator) -> list[tuple[int, int, int]]:
+    """Return the places of an operator's image, kernel and bias; nothing where it has none."""
+    places = PLACES.get(row.name)
+    return [places] if places and row.inputs[places[2] : places[2] + 1] not in ((), (-1,)) else []
 
 
-def _with_room(
-    graph: Subgraph,
-    reals: Mapping[str, NDArray[np.float32]],  # name of a kernel -> the bias beside it
-) -> Subgraph:
+def _with_room(graph: Subgraph, biases: Mapping[str, NDArray[np.float32]]) -> Subgraph:
     """Return a graph in which each bias fits."""
-    tensors, operators = [*graph.tensors], [*graph.operators]
-    readers = Counter(each for operator in operators for each in operator.inputs)
-    for number, operator in enumerate(operators):
-        for place, own in _kernel_and_bias(operator):
-            image, kernel, bias = tensors[operator.inputs[PLACES[operator.name][0]]], tensors[place], tensors[own]
-            if kernel.name not in reals or readers[place] > 1:
-                continue
-            tensors[place], changed = _with_steps(image, kernel, bias, reals[kernel.name])
-            if changed is not bias:  # others may read it
-                tensors.append(replace(changed, index=len(tensors), name=f"{kernel.name}/bias"))
-                inputs = (tensors[-1].index if each == own else each for each in operator.inputs)
-                operators[number] = operator._replace(inputs=tuple(inputs))
-    return graph._replace(tensors=tuple(tensors), operators=tuple(operators))
+    changes = dict[tuple[int, int], Tensor]()
+    readers = Counter(each for row in graph.operators for each in row.inputs)
+    for number, row in enumerate(graph.operators):
+        for places in _places(row):
+            image, kernel, bias = (graph.tensors[row.inputs[place]] for place in places)
+            if kernel.name in biases and readers[kernel.index] == 1:
+                pair = zip(places[1:], _with_steps(image, kernel, bias, biases[kernel.name]), strict=True)
+                changes |= {(number, place): own for place, own in pair if own is not graph.tensors[row.inputs[place]]}
+    return findings.with_constants(graph, changes)
 
 
 def _with_steps(image: Tensor, kernel: Tensor, bias: Tensor, reals: NDArray[np.float32]) -> tuple[Tensor, Tensor]:

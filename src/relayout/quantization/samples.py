@@ -73,17 +73,6 @@ class ModelInput(NamedTuple):
         return relay(array, resolved(self.holds, array.shape), shape if shape.count(-1) < 2 else None)
 
 
-def expected_sample(inputs: Sequence[ModelInput]) -> str:
-    """Say what a sample has."""
-    listed = ", ".join(map(str, inputs))
-    if len(inputs) == 1:
-        images = ", or images" if _channel_axis(inputs[0].shape) is not None else ""
-        return f"a sample is input {listed}: .npy files of one sample or of several along a leading axis{images}"
-    return (
-        f"a sample is the inputs {listed}: .npz files whose keys are these names, each with a leading axis of samples"
-    )
-
-
 class Samples:
     """The samples of a request, read one file after the other.
 
@@ -102,14 +91,22 @@ class Samples:
         self.items: Iterable[Any] = ()
         self.first: dict[str, Array] = {}  # the first sample that was read, as the source is fed it
         if source is None:
-            raise SampleError(
-                f"samples tell the range of each value: give --calibrate DATA (calibrate=); {expected_sample(inputs)}"
-            )
+            raise self._error("samples tell the range of each value: give --calibrate DATA (calibrate=)")
         paths = _paths(source)
         if paths is None:
             self.items = [source] if isinstance(source, Mapping) else source
         else:
             self.files = [file for path in paths for file in self._listed(path)]
+
+    def _error(self, text: str) -> SampleError:
+        """Return an error that says what a sample has."""
+        listed = ", ".join(map(str, self.inputs))
+        if len(self.inputs) != 1:
+            parts = ".npz files whose keys are these names, each with a leading axis of samples"
+            return SampleError(f"{text}; a sample is the inputs {listed}: {parts}")
+        parts = ".npy files of one sample or of several along a leading axis"
+        images = ", or images" if _channel_axis(self.inputs[0].shape) is not None else ""
+        return SampleError(f"{text}; a sample is input {listed}: {parts}{images}")
 
     def _listed(self, path: Path) -> list[Path]:
         """Return the files of samples that a path names."""
@@ -117,17 +114,13 @@ class Samples:
         if path.is_dir():
             files = sorted(file for file in path.iterdir() if file.suffix.lower() in known and file.is_file())
             if not files:
-                raise SampleError(
-                    f"--calibrate {path}: the folder has no {', '.join(known)}; {expected_sample(self.inputs)}"
-                )
+                raise self._error(f"--calibrate {path}: the folder has no {', '.join(known)}")
             return files
         if not path.is_file():
-            raise SampleError(f"--calibrate {path}: there is no such file or folder; {expected_sample(self.inputs)}")
+            raise self._error(f"--calibrate {path}: there is no such file or folder")
         if path.suffix.lower() not in known:
-            raise SampleError(
-                f"--calibrate {path}: {path.suffix or 'a file without a suffix'} is none of"
-                f" {', '.join(known)}; {expected_sample(self.inputs)}"
-            )
+            kind = path.suffix or "a file without a suffix"
+            raise self._error(f"--calibrate {path}: {kind} is none of {', '.join(known)}")
         return [path]
 
     def __len__(self) -> int:
@@ -145,7 +138,7 @@ class Samples:
             count += 1
             yield fed
         if not count:
-            raise SampleError(f"--calibrate: there is no sample; {expected_sample(self.inputs)}")
+            raise self._error("--calibrate: there is no sample")
 
     def _all(self) -> Iterator[dict[str, Array]]:
         for file in self.files:
@@ -153,9 +146,9 @@ class Samples:
         try:
             items = iter(self.items)
         except TypeError:
-            raise SampleError(
-                f"calibrate={type(self.items).__name__}: it takes a path, or arrays or dictionaries one"
-                f" after the other; {expected_sample(self.inputs)}"
+            kind = type(self.items).__name__
+            raise self._error(
+                f"calibrate={kind}: it takes a path, or arrays or dictionaries one after the other"
             ) from None
         for place, item in enumerate(items):
             yield from self._of_item(item, f"sample {place}")
@@ -176,9 +169,7 @@ class Samples:
     def _of_item(self, item: Any, where: str) -> Iterator[dict[str, Array]]:
         if not isinstance(item, Mapping):
             if len(self.inputs) != 1:
-                raise SampleError(
-                    f"{where}: one array, and the model has {len(self.inputs)} inputs; {expected_sample(self.inputs)}"
-                )
+                raise self._error(f"{where}: one array, and the model has {len(self.inputs)} inputs")
             item = {self.inputs[0].name: item}
         arrays = self._by_input(item, where)
         counts = {each.name: len(pieces) for each, pieces in zip(self.inputs, arrays, strict=True)}
@@ -186,23 +177,20 @@ class Samples:
             said = ", ".join(f"{count} of '{name}'" for name, count in counts.items())
             raise SampleError(f"{where}: not as many samples of each input: {said}")
         for pieces in zip(*arrays, strict=True):
-            fed = list(zip(self.inputs, pieces, strict=True))
-            are_raw = [each.normalization is not None and piece.dtype == np.uint8 for each, piece in fed]
-            self._note(pieces, are_raw)
-            yield {each.tensor: each.fed(piece, is_raw=raw) for (each, piece), raw in zip(fed, are_raw, strict=True)}
+            rows = zip(self.inputs, pieces, strict=True)
+            are_raw = [each.normalization is not None and piece.dtype == np.uint8 for each, piece in rows]
+            yield self._fed(pieces, are_raw)
 
     def _by_input(self, item: Mapping[str, Any], where: str) -> list[list[Array]]:
         """Return the samples of each input."""
         known = {name: each.name for each in self.inputs for name in (each.tensor, each.stored_name, each.name)}
         for name in item:
             if name not in known:
-                raise SampleError(
-                    f"{where}: {name!r} is no input{nearest(str(name), known)} ({expected_sample(self.inputs)})"
-                )
+                raise self._error(f"{where}: {name!r} is no input{nearest(str(name), known)}")
         by_name = {known[name]: array for name, array in item.items()}
         missing = [each.name for each in self.inputs if each.name not in by_name]
         if missing:
-            raise SampleError(f"{where}: it lacks {', '.join(map(repr, missing))}; {expected_sample(self.inputs)}")
+            raise self._error(f"{where}: it lacks {', '.join(map(repr, missing))}")
         input_arrays = [(each, by_name[each.name]) for each in self.inputs]  # arrays of PyTorch or JAX, too
         arrays = [(each, a.detach().cpu() if hasattr(a, "detach") else a) for each, a in input_arrays]
         return [_samples_of(np.asarray(array), each, where) for each, array in arrays]
@@ -210,15 +198,11 @@ class Samples:
     def _image(self, file: Path) -> dict[str, Array]:
         """Return a sample of an image: resized to the input's extents, its pixels normalized or 0 to 1."""
         if len(self.inputs) != 1:
-            raise SampleError(
-                f"{file}: an image, and the model has {len(self.inputs)} inputs; {expected_sample(self.inputs)}"
-            )
+            raise self._error(f"{file}: an image, and the model has {len(self.inputs)} inputs")
         (each,) = self.inputs
         axis = _channel_axis(each.shape)
         if axis is None:
-            raise SampleError(
-                f"{file}: an image, and {each} is none with 1, 3 or 4 channels; {expected_sample(self.inputs)}"
-            )
+            raise self._error(f"{file}: an image, and {each} is none with 1, 3 or 4 channels")
         height, width = (each.shape[1:3]) if axis == 3 else (each.shape[2:4])
         if height is None or width is None:
             raise SampleError(
@@ -227,25 +211,19 @@ class Samples:
             )
         pixels = _pixels(file, height, width, CHANNELS[each.shape[axis] or 3])
         pixels = pixels[None] if axis == 3 else pixels.transpose(2, 0, 1)[None]
-        pixels = np.repeat(pixels, each.shape[0] or 1, 0)
-        if each.normalization is not None or each.dtype == np.uint8:
-            self._note([pixels], [each.normalization is not None])
-            return {each.tensor: each.fed(pixels, is_raw=True)}
-        if each.dtype.kind != "f":
-            raise SampleError(
-                f"{file}: an image, and {each} is neither real numbers nor uint8; {expected_sample(self.inputs)}"
-            )
-        real = np.asarray(pixels / WHITE, each.dtype)
-        self._note([real], [False])
-        return {each.tensor: each.fed(real, is_raw=False)}
+        array, is_raw = np.repeat(pixels, each.shape[0] or 1, 0), each.normalization is not None
+        if not is_raw and each.dtype.kind == "f":
+            array = np.asarray(array / WHITE, each.dtype)
+        elif not is_raw and each.dtype != np.uint8:
+            raise self._error(f"{file}: an image, and {each} is neither real numbers nor uint8")
+        return self._fed([array], [is_raw])
 
-    def _note(self, pieces: Sequence[Array], are_raw: Sequence[bool]) -> None:
-        """Note the first sample in the source's numbers."""
+    def _fed(self, pieces: Sequence[Array], are_raw: Sequence[bool]) -> dict[str, Array]:
+        """Return what the result is fed of a sample, and note the first one in the source's numbers."""
+        rows = list(zip(self.inputs, pieces, are_raw, strict=True))
         if not self.first:
-            self.first = {
-                each.name: each.in_source(piece) if is_raw else piece
-                for each, piece, is_raw in zip(self.inputs, pieces, are_raw, strict=True)
-            }
+            self.first = {each.name: each.in_source(piece) if raw else piece for each, piece, raw in rows}
+        return {each.tensor: each.fed(piece, is_raw=raw) for each, piece, raw in rows}
 
 
 def _paths(source: Any) -> list[Path] | None:
@@ -272,11 +250,8 @@ def _samples_of(array: Array, each: ModelInput, where: str) -> list[Array]:
     """
     is_pixels = each.normalization is not None and array.dtype == np.uint8
     if not is_pixels and (array.dtype.kind != each.dtype.kind):
-        advice = (
-            " (an array is fed as it is; image files and --normalize are for pixels)"
-            if array.dtype.kind in "iu"
-            else ""
-        )
+        is_whole = array.dtype.kind in "iu"
+        advice = " (an array is fed as it is; image files and --normalize are for pixels)" if is_whole else ""
         raise SampleError(f"{where}: {array.dtype}, and the model wants {each}{advice}")
     array = array if is_pixels else array.astype(each.dtype)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -284,7 +259,7 @@ def _samples_of(array: Array, each: ModelInput, where: str) -> list[Array]:
     shape = each.shape
     if _fits(array.shape, shape):
         return [array]
-    if array.ndim == len(shape) + 1 and _fits(array.shape[1:], shape):
+    if _fits(array.shape[1:], shape):
         return list(array)
     if shape and shape[0] in (1, None) and _fits(array.shape, shape[1:]):
         return [array[None]]
@@ -296,10 +271,9 @@ def _samples_of(array: Array, each: ModelInput, where: str) -> list[Array]:
 
 def _cure(shape: Sequence[int], stated: Sequence[int | None]) -> str:
     """Return what to do about an array of another shape."""
-    is_transposed = None not in stated and sorted(shape) == sorted(each or 0 for each in stated)
-    return (
-        "since a sample has the source's layout: transpose it" if is_transposed else "or several along a leading axis"
-    )
+    if None not in stated and sorted(shape) == sorted(each or 0 for each in stated):
+        return "since a sample has the source's layout: transpose it"
+    return "or several along a leading axis"
 
 
 def _fits(shape: Sequence[int], stated: Sequence[int | None]) -> bool:

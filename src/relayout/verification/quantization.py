@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from relayout.arguments import LAYOUTS, TOLERANCE, checked, whole
 from relayout.errors import LayoutError, RelayoutError
+from relayout.formats.tflite import builtin_traits
 from relayout.graph.quantized_unit import VIEWS as ONNX_VIEWS
 from relayout.progress import say
 from relayout.verification.compare import PIECE, Tolerance, top1_agreement
@@ -29,9 +31,8 @@ LEAST_DECIBELS = {Precision.FLOAT16: 30.0, Precision.QUANTIZED: 10.0}
 LEAST_AGREEMENT = 0.5  # the share of equal elements below which an output of indices is an alarm
 CLEAN = 50.0  # decibels from which on noise does not count as lost later: 8 bits of a full range have as many
 WORST = 5  # how many tensors are listed
-JOINS = {"Concat", "CONCATENATION"}
-VIEWS = {*ONNX_VIEWS, "EXPAND_DIMS", "RESHAPE", "SQUEEZE", "TRANSPOSE"}
-"""Operators behind which a joined value is still one."""
+JOINS = {"Concat", *builtin_traits.JOINS}
+VIEWS = ONNX_VIEWS | builtin_traits.VIEWS  # operators behind which a joined value is still one
 QUIET = 32  # a value whose numbers are smaller than the largest by this factor has a few of 255 steps
 
 
@@ -325,38 +326,34 @@ def _join(
 
 
 class _PartPowers:
-    """The power, the noise and the largest number of each value that a join joins, over all samples."""
+    """The power, the noise and the largest number at each place along the axis of a join, over all samples."""
 
     def __init__(self, join: _Join) -> None:
-        self.join, self.axis = join, -1
-        self.signal, self.noise, self.largest = ([0.0] * len(join.extents) for _ in range(3))
+        self.join, self.axis, self.length = join, -1, sum(join.extents)
+        self.signal, self.noise, self.largest = np.zeros((3, self.length))
 
     def add(self, left: Array, right: Array) -> None:
         """Add a sample, and what another model makes of it; nothing where it does not show the axis."""
-        whole = sum(self.join.extents)
-        axes = [axis for axis, extent in enumerate(left.shape) if extent == whole]
+        axes = [axis for axis, extent in enumerate(left.shape) if extent == self.length]
         if self.join.axis is not None:
             axes = [axis for axis in axes if axis == self.join.axis]
-        if len(axes) != 1:
+        if len(axes) != 1 or not self.length:
             return
-        (self.axis,), begin = axes, 0
-        for place, extent in enumerate(self.join.extents):
-            part = [slice(None)] * self.axis + [slice(begin, begin + extent)]
-            one, other = (array[tuple(part)].astype(np.float64) for array in (left, right))
-            self.signal[place] += float(np.square(one).sum())
-            self.noise[place] += float(np.square(one - other).sum())
-            self.largest[place] = max(self.largest[place], float(np.abs(one).max(initial=0.0)))
-            begin += extent
+        (self.axis,) = axes
+        one, other = (
+            np.moveaxis(array, self.axis, 0).reshape(self.length, -1).astype(np.float64) for array in (left, right)
+        )
+        self.signal += np.square(one).sum(1)
+        self.noise += np.square(one - other).sum(1)
+        self.largest = np.maximum(self.largest, np.abs(one).max(1, initial=0.0))
 
     def quiet_parts(self) -> Iterator[QuietPart]:
         """Yield the values that are far smaller than the largest, and not 0."""
-        begin = 0
-        rows = zip(self.join.extents, self.signal, self.noise, self.largest, strict=True)
-        for extent, signal, noise, largest in rows:
-            if signal > 0 and largest * QUIET < max(self.largest):
-                decibels = math.inf if not noise else 10 * math.log10(signal / noise)
-                yield QuietPart(self.axis, begin, begin + extent, decibels)
-            begin += extent
+        for begin, end in pairwise(accumulate(self.join.extents, initial=0)):
+            part = slice(begin, end)
+            if self.signal[part].any() and self.largest[part].max() * QUIET < self.largest.max():
+                ratio = _ratio(float(self.signal[part].sum()), float(self.noise[part].sum()))
+                yield QuietPart(self.axis, begin, end, ratio)
 
 
 class _Power:
@@ -366,7 +363,7 @@ class _Power:
         self._pair, self.name = pair, pair.name
         self._parts = [_PartPowers(join) for join in joins]
         self._signal = self._noise = 0.0
-        self._rows = self._same = self._elements = self._equal = 0
+        self._same = self._compared = 0  # elements, or rows of scores
         self._are_scores, self._is_exact, self._problem = False, False, ""
         self._dtype, self._shape = "", ()
 
@@ -386,7 +383,7 @@ class _Power:
             return
         if left.dtype.kind not in "fV" or right.dtype.kind not in "fV":
             self._is_exact = True
-            self._elements, self._equal = self._elements + left.size, self._equal + int(np.sum(left == right))
+            self._same, self._compared = self._same + int(np.sum(left == right)), self._compared + left.size
             return
         for start in range(0, left.size, PIECE):
             mine, theirs = (array.reshape(-1)[start : start + PIECE].astype(np.float64) for array in (left, right))
@@ -399,24 +396,16 @@ class _Power:
                 part.add(left, right)
         if (same := top1_agreement(left, right)) is not None:
             self._are_scores = True
-            self._rows, self._same = self._rows + same[1], self._same + same[0]
+            self._same, self._compared = self._same + same[0], self._compared + same[1]
 
     @property
     def decibels(self) -> float | None:
         """The signal to noise."""
-        if self._is_exact or self._problem:
-            return None
-        if self._noise == 0:
-            return math.inf
-        return -math.inf if not self._signal or self._noise == math.inf else 10 * math.log10(self._signal / self._noise)
+        return None if self._is_exact or self._problem else _ratio(self._signal, self._noise)
 
     def row(self, is_output: bool) -> Loss:
         """Return the row of the value."""
-        value, agreement = self._pair.left, None
-        if self._is_exact:
-            agreement = self._equal / max(1, self._elements)
-        elif self._are_scores and is_output:
-            agreement = self._same / max(1, self._rows)
+        value, has_agreement = self._pair.left, self._is_exact or (self._are_scores and is_output)
         return Loss(
             self._pair.name,
             value.operator,
@@ -425,7 +414,7 @@ class _Power:
             self._shape,
             is_output,
             self.decibels,
-            agreement=agreement,
+            agreement=self._same / max(1, self._compared) if has_agreement else None,
             order=value.order,
             problem=self._problem,
             quiet_part=min(
@@ -452,6 +441,13 @@ def _with_losses(
     for row in rows:
         here = ratios.get(names[row.name])
         yield replace(row, lost=0.0 if here is None else max(0.0, before[names[row.name]] - max(here, 0.0)))
+
+
+def _ratio(signal: float, noise: float) -> float:
+    """Return how much stronger a signal is than noise, in decibels."""
+    if noise == 0:
+        return math.inf
+    return -math.inf if not signal or noise == math.inf else 10 * math.log10(signal / noise)
 
 
 def _finite(decibels: float | None) -> float | None:
