@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from relayout.errors import LayoutError
 from relayout.layout import perm as perms
 
+SIGNATURE_KEY = "tflite.signature"  # metadata of a model that was a `.tflite`: the key of its signature
+DEFAULT_SIGNATURE = "serving_default"  # the key where no other is said
 TENSOR = "relayout.tensor"  # metadata of a value whose name is not that of its counterpart in the source: that name
 SIGNATURE = "relayout.signature"
 """Metadata of a model that was made of a subgraph of a `.tflite` that is not the first: the signature's key."""

@@ -14,7 +14,7 @@ from relayout.graph.passes import Stage
 from relayout.graph.quantized_unit import QUANTIZE
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout.normalization import NORMALIZE
-from relayout.layout.stored_as import RENAMED, TENSOR, Holds
+from relayout.layout.stored_as import DEFAULT_SIGNATURE, RENAMED, SIGNATURE_KEY, TENSOR, Holds
 from relayout.lowering.passes import passes_of
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from relayout.partition.regions import Part
     from relayout.targets import Target
 
-SIGNATURE = "tflite.signature"  # metadata of a model that was a `.tflite`: the key of its signature
-DEFAULT_SIGNATURE = "serving_default"
 LITERT = "litert"  # the target of a `.tflite` result, where no other is asked for
 CUSTOM = "tflite.custom"  # the domain of custom operators between two `.tflite` files, where nobody says another
 
@@ -81,7 +79,7 @@ def tflite_model(
     complete(model)
     add_notes(model, *_of_words(model))
     graph = exported_graph(model, target)
-    key = model.metadata_props.get(SIGNATURE) or DEFAULT_SIGNATURE
+    key = model.metadata_props.get(SIGNATURE_KEY) or DEFAULT_SIGNATURE
     builtins = None if target is None else target.builtins
     try:
         file = export(

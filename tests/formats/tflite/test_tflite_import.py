@@ -16,6 +16,8 @@ from tflite_cases_spatial import conv, pools, resizes
 from tflite_running import FAST, agree, check_model, compare, read, session
 from tflite_writing import Net, Scale, options
 
+import relayout
+from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.importing.operators import convolution, pooling, resize
 from relayout.formats.tflite.importing.registry import entries, operator
 
@@ -108,6 +110,18 @@ def test_signature_names_the_interface() -> None:
     assert model.metadata_props["relayout.source_format"] == "tflite"
     assert model.producer_name == "relayout"
     agree(net.bytes())
+
+
+@pytest.mark.parametrize("key", [None, "rank"])
+def test_a_result_keeps_the_key_of_its_signature(key: str | None) -> None:
+    """A program asks for it by that: `get_signature_runner("score")`. The other signature is named in a note."""
+    net = dense((3, 6)).sign({"features": 0}, {"scores": 1}, key="score").sign({"x": 0}, {"y": 1}, key="rank")
+    model = relayout.convert(net.bytes(), signature=key)
+    direct = relayout.convert(net.bytes(), signature=key, format="tflite")
+    for result in (direct, relayout.convert(model.proto, format="tflite")):
+        assert [signature.key for signature in load(result.tflite).signatures] == [key or "score"]
+    notes = [note for note in model.report.notes if "signature" in note]
+    assert notes == ([] if key else ["of several signatures this is 'score'; --signature reads 'rank'"])
 
 
 def test_empty_and_repeated_names() -> None:

@@ -33,7 +33,7 @@ from relayout.formats.tflite.provenance import load_provenance
 from relayout.formats.tflite.spelled_out import VARIABLES, dump_variables
 from relayout.graph.facts import add_facts, add_notes
 from relayout.layout.normalization import NORMALIZE
-from relayout.layout.stored_as import SIGNATURE, TENSOR
+from relayout.layout.stored_as import DEFAULT_SIGNATURE, SIGNATURE, SIGNATURE_KEY, TENSOR
 from relayout.light_dataclass import dataclass
 
 # A subgraph while tensors of it are changed, and others added, before any of it is translated.
@@ -123,6 +123,11 @@ def _imported(model: Model, data: Source, stem: str, choices: Choices) -> ir.Mod
         _state_normalization(result, model)
     if chosen and index:
         result.metadata_props[SIGNATURE] = chosen.key
+    if chosen and chosen.key != DEFAULT_SIGNATURE:
+        result.metadata_props[SIGNATURE_KEY] = chosen.key
+    others = [repr(signature.key) for signature in model.signatures if signature is not chosen]
+    if chosen and others and choices.signature is None:
+        add_notes(result, f"of several signatures this is {chosen.key!r}; --signature reads {' or '.join(others)}")
     return result
 
 
