@@ -1,10 +1,11 @@
-"""Functions of one integer of 8 bits are looked up in tables, where a runtime would take longer to compute them.
+"""Functions of one integer of 8 bits are looked up in tables, where a runtime would compute them in real numbers.
 
     DEQUANTIZE, ABS, EXP, DIV, …, QUANTIZE  ->  CAST, ADD, GATHER of 256 integers
 
 A table holds what the operators make of each of the integers as real numbers: no step between them is rounded. A
 microcontroller has real numbers in software, or in a unit that takes longer than a load. An operator whose kernel
-computes on 8 bits itself becomes that: ELU between integers.
+computes on 8 bits itself becomes that: ELU between integers. Operators on integers stay, since the places in a table
+take four bytes each; they are a part of a function only where its real numbers depend on several of their results.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor, array_content
-from relayout.formats.tflite.container.runtimes import Builtins, Tables
+from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.container.writer import options
 from relayout.formats.tflite.elementwise import FUNCTIONS
@@ -44,41 +45,45 @@ def with_tables(
     file: Model,
     builtins: Builtins | None,  # those that the runtime has; None: all
 ) -> Model:
-    """Return a file in which functions of one integer of 8 bits are as its runtime computes them fastest."""
-    if builtins is None or builtins.tables is None:
+    """Return a file with tables, and with kernels on integers, for functions that its runtime computes otherwise."""
+    if builtins is None or builtins.on_bytes is None:
         return file
-    tables, graphs = builtins.tables, list[Subgraph]()
-    for graph in file.subgraphs:
-        shortest = graph if tables.fewest else _with_tables(graph, builtins, tables, is_cut=True)
-        graphs.append(_with_tables(shortest, builtins, tables, is_cut=False))
+    graphs = list(file.subgraphs)
+    for is_cut in (True, False):
+        graphs = [_with_tables(graph, builtins, is_cut=is_cut) for graph in graphs]
     is_same = all(new is old for new, old in zip(graphs, file.subgraphs, strict=True))
     return file if is_same else finished(file._replace(subgraphs=tuple(graphs)))
 
 
-def _with_tables(graph: Subgraph, builtins: Builtins, tables: Tables, *, is_cut: bool) -> Subgraph:
+def _with_tables(graph: Subgraph, builtins: Builtins, *, is_cut: bool) -> Subgraph:
     """Return a graph with tables, and with kernels on integers, for some functions; itself where it has none of these.
 
     Args:
         graph: a graph.
         builtins: those that the runtime has.
-        tables: which functions of them become tables.
         is_cut: whether a function begins and ends at each tensor of integers; else functions of functions are one.
     """
-    functions = {each.result.index: each for each in _functions(graph, is_cut=is_cut)}
-    tensors, operators, is_same = list(graph.tensors), list[Operator](), True
+    functions = {each.result.index: each for each in _functions(graph, is_cut=is_cut) if not _runs(each, builtins)}
+    if not functions:
+        return graph
+    tensors, operators = list(graph.tensors), list[Operator]()
     for operator in graph.operators:
         function = functions.get(operator.outputs[0]) if operator.outputs else None
-        kernels = [] if function is None else function.kernels
-        if function is not None and function.is_real and len(kernels) == 1 and kernels[0].name in tables.on_bytes:
-            operators.append(kernels[0]._replace(inputs=(function.source.index,), outputs=(function.result.index,)))
-            is_same = False
-        elif function is not None and (0 < tables.fewest <= len(kernels) or not _runs(function, builtins)):
-            operators += _lookup(function, _table(graph, function), tensors)
-            is_same = False
-        else:
+        kernel = None if function is None else _kernel(function, builtins)
+        if function is None:
             operators.append(operator)
-    rest = tuple(_read(operators, graph.outputs))
-    return graph if is_same else graph._replace(tensors=tuple(tensors), operators=rest)
+        elif kernel is not None:
+            operators.append(kernel._replace(inputs=(function.source.index,), outputs=(function.result.index,)))
+        else:
+            operators += _lookup(function, _table(graph, function), tensors)
+    return graph._replace(tensors=tuple(tensors), operators=tuple(_read(operators, graph.outputs)))
+
+
+def _kernel(function: Function, builtins: Builtins) -> Operator | None:
+    """Return the operator of a function that is one, and that a runtime computes on integers; None where it is none."""
+    assert builtins.on_bytes is not None
+    kernels = function.kernels
+    return kernels[0] if len(kernels) == 1 and kernels[0].name in builtins.on_bytes else None
 
 
 def _runs(function: Function, builtins: Builtins) -> bool:

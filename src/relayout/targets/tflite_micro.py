@@ -9,7 +9,7 @@ where it dequantizes them.
 from __future__ import annotations
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.runtimes import Builtins, Tables
+from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.few_axes import groups_of, own_axes, regroup_axes
 from relayout.formats.tflite.exporting.rewriting import Rewriting
@@ -90,7 +90,7 @@ MICRO = Builtins(
     frozenset(_NAMES.split()),
     form=lambda op: join_few(op) or slice_few(op) or shift_bytes(op),
     lacks=frozenset((name, TensorType.INT64) for name in ("ARG_MAX", "ARG_MIN", "CAST")),
-    tables=Tables(frozenset(("ABS", "ELU")), fewest=4),
+    on_bytes=frozenset(("ABS", "ELU")),
 )
 
 TYPES = ("INT8", "UINT8", "INT16")

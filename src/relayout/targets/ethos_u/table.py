@@ -15,7 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.runtimes import Tables
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.rewriting import Rewriting
 from relayout.graph.quantized_unit import Quantization, Scale, unit_of
@@ -493,7 +492,7 @@ TARGET = beside_litert(
         lacks=frozenset(),  # Linux runs the rest of a file beside an Ethos-U, too
         integers=frozenset({"GELU", "TILE", "RELU_N1_TO_1"}) | LSTM,
         form=lambda op: write_mean(op) or write_border(op),
-        tables=Tables(frozenset(("ABS", "ELU", "EXP", "GELU", "LOG", "RSQRT"))),
+        on_bytes=frozenset(("ABS", "ELU", "EXP", "GELU", "LOG", "RSQRT")),
     ),
 )
 

@@ -232,13 +232,6 @@ QUANTIZED = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
 CUSTOM = "CUSTOM"
 
 
-class Tables(NamedTuple):
-    """The functions of one integer of 8 bits that a runtime looks up: of real numbers, and of many operators."""
-
-    on_bytes: frozenset[str]  # the builtins that it computes on the integers themselves
-    fewest: int = 0  # operators on integers from which on a function is looked up; 0: they take no longer
-
-
 class Builtins(NamedTuple):
     """The builtins that a runtime has."""
 
@@ -249,7 +242,8 @@ class Builtins(NamedTuple):
     # None: it takes every form.
     form: Callable[[Any], Any] | None = None
     lacks: frozenset[tuple[str, TensorType]] = frozenset()  # builtins that neither read nor give a type
-    tables: Tables | None = None  # which functions of integers of 8 bits become tables; None: none
+    # the functions of one number that it computes on integers of 8 bits; others of them become tables. None: none does
+    on_bytes: frozenset[str] | None = None
 
     def has(self, name: str, kind: TensorType | None) -> bool:
         """Tell whether there is a builtin for a type of data; kernels of the user's own are theirs to bring."""

@@ -149,7 +149,7 @@ REWRITES: Mapping[str, Form] = {  # builtin -> what writes it by older ones
 
 def before_quantization(builtins: Builtins, kind: str) -> Builtins:
     """Return the builtins of a file whose real numbers become integers: also those that become tables then."""
-    tabulated = FUNCTIONS.keys() - OTHERS.keys() if builtins.tables is not None and kind == "int8" else set[str]()
+    tabulated = FUNCTIONS.keys() - OTHERS.keys() if builtins.on_bytes is not None and kind == "int8" else set[str]()
     return builtins._replace(names=builtins.names | builtins.integers | tabulated)
 
 
