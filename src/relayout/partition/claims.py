@@ -41,7 +41,7 @@ def whole_units(model: ir.Model) -> Iterator[None]:
 
 
 ONLY_INTEGERS = re.compile(r"element type FLOAT; it takes (U?INT\d+(, )?)+$")
-QUANTIZED = "convert --quantize int8 --calibrate DATA writes a .tflite of them, ONNX Runtime's quantize_static an .onnx"
+QUANTIZED = "convert --quantize int8 --calibrate DATA writes them in a .tflite (docs/how-to/int8.md)"
 """The note on a model of real numbers of which a target runs nothing."""
 ELSEWHERE = "the target has no kernel in its layout"
 TRANSPOSES = frozenset({"Transpose"})
