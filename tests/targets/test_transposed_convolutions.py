@@ -324,3 +324,19 @@ def test_values_that_are_always_zero_are_integers(target: str) -> None:
 def test_others_compute_no_two_extents() -> None:
     network = source(CASES["an open batch and width"], "y = Sigmoid(z)")
     assert relayout.convert(network, format="tflite", target="tflite-micro").report.operators["TRANSPOSE_CONV"]
+
+
+def test_units_of_halves_are_rounded_with_scales_of_halves() -> None:
+    network = model(
+        """g (int8[1, 4, 6, 6] x) => (int8[1, 4, 13, 13] y) {
+            image = DequantizeLinear(x, s)
+            kernel = DequantizeLinear(weights, r)
+            z = ConvTranspose<group=2, strides=[2,2]>(image, kernel)
+            y = QuantizeLinear(z, t, zero) }""",
+        weights=(9 * floats(4, 2, 3, 3)).astype(np.int8),
+        zero=np.array(1, np.int8),
+        **{name: np.array(scale, np.float16) for name, scale in (("s", 0.02), ("r", 0.01), ("t", 0.05))},
+    )
+    result = relayout.convert(network, target="ethos-u")
+    assert Counter(node.op_type for node in result.proto.graph.node)["Conv"] == 4
+    onnx.checker.check_model(result.proto, full_check=True)

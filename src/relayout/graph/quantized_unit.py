@@ -248,16 +248,10 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
 
     A DequantizeLinear that several units read belongs to the first of them alone: duplicate it before.
     """
-    if _is(node, DEQUANTIZE):
-        candidates = _operators_behind(node.outputs[0])
-    elif _is(node, QUANTIZE):
-        candidates = iter([_operator_before(node.inputs[0]), node])
-    else:
-        candidates = iter(
-            [node, _operator_before(node.inputs[0]) if is_view_node(node) or _is_epilogue(node) else None]
-        )
-        candidates = chain(candidates, _operators_behind(node.outputs[0]) if is_dequantized_view(node) else ())
-    for candidate in candidates:
+    before = _operator_before(node.inputs[0]) if node.inputs else None
+    reads_integers = _is(node, DEQUANTIZE) or is_dequantized_view(node)
+    candidates = (before, node) if _is(node, QUANTIZE) else (node, before)
+    for candidate in chain(candidates, _operators_behind(node.outputs[0]) if reads_integers else ()):
         unit = None if candidate is None else _unit(candidate)
         if unit is not None and node in unit.members:
             return unit

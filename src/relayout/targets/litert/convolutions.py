@@ -89,8 +89,10 @@ class _Kernel(NamedTuple):
 
 def result_of(unit: QuantizedUnit) -> Sequence[NDArray[np.generic]] | None:
     """Return the scale of a unit's one result, and its zero point; None where it is computed."""
-    scale = unit.results[0].meaning if len(unit.results) == 1 else None
-    return None if scale is None or not scale.is_one else scale.parameters
+    (first, *others), scale = unit.results, unit.results[0].meaning
+    if others or first.scale is None or scale is None or not scale.is_one:
+        return None
+    return first.scale.numpy().reshape(()), scale.parameters[1]
 
 
 def _by_output(kernel: NDArray[np.generic], group: int) -> NDArray[np.generic]:

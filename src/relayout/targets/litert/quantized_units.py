@@ -116,10 +116,10 @@ def _has_one_scale(node: ir.Node, op_type: str) -> bool:
     return scale is not None and scale.const_value is not None and scale.const_value.size == 1
 
 
-def fused_activation(bounds: tuple[float, float], quantize: ir.Node) -> ActivationFunctionType | None:
-    """Return the activation that keeps a result in bounds; NONE where the range of its integers does; None: no one."""
-    scale = scale_of(quantize)
-    if scale is None or not scale.is_one:
+def fused_activation(activation: ir.Node, quantize: ir.Node) -> ActivationFunctionType | None:
+    """Return how kernels apply an activation; NONE where the range of the integers behind it does; None: no way."""
+    bounds, scale = bounds_of(activation), scale_of(quantize)
+    if bounds is None or scale is None or not scale.is_one:
         return None
     implied = scale.implies(bounds)
     if all(implied):
@@ -242,8 +242,7 @@ def _nodes_of(
     activation = next((each for each in unit.members if each.op_type in EPILOGUES and each is not unit.node), None)
     fused: ActivationFunctionType | None = ActivationFunctionType.NONE
     if activation is not None:
-        bounds = bounds_of(activation)
-        fused = None if bounds is None else fused_activation(bounds, unit.results[0].node)
+        fused = fused_activation(activation, unit.results[0].node)
         if not applies(unit.node, fused, activation if as_source else None):
             return None
     quantize: dict[ir.Value, tuple[ir.Node, ...]] = {}
@@ -477,8 +476,9 @@ def _has_kernel(unit: QuantizedUnit) -> bool:
     row, candidate = ROWS.get(unit.node.op_type), candidate_of(unit)
     if row is None or candidate is None or _nodes_of(unit) is None:
         return False
-    weights = (scale for scale, is_constant in zip(*candidate[1:3], strict=True) if is_constant and scale is not None)
-    has_unsigned = any(scale.dtype == ir.DataType.UINT8 for scale in weights)
+    has_unsigned = any(
+        each is not None and each.is_constant and each.dtype == ir.DataType.UINT8 for each in unit.operands
+    )
     return bool(row(candidate) or (has_unsigned and row(candidate._replace(unsigned=True))))
 
 
@@ -526,9 +526,8 @@ def separate_activations(
 
 def _stands_alone(operator: ir.Node, activation: ir.Node, quantize: ir.Node, as_source: bool) -> bool:
     """Tell whether a kernel of integers computes an activation, and not with the operator before it."""
-    bounds = bounds_of(activation)
-    if bounds is None or quantize.op_type != QUANTIZE or quantize.domain:
+    if quantize.op_type != QUANTIZE or quantize.domain:
         return False
-    fused = fused_activation(bounds, quantize)
+    fused = fused_activation(activation, quantize)
     has_kernel = fused == ActivationFunctionType.RELU or quantize.outputs[0].dtype in BYTES
     return fused is not None and has_kernel and not applies(operator, fused, activation if as_source else None)

@@ -44,8 +44,12 @@ KNOWN = frozenset(f"{COMPUTING} {MOVING}".split())
 TOLERANT = frozenset(("DEQUANTIZE", "QUANTIZE", "RANK", "SHAPE"))
 """Operators that take either type, and give either where they give one of the two."""
 
-_WEIGHTS = "CONV_2D CONV_3D CONV_3D_TRANSPOSE DEPTHWISE_CONV_2D FULLY_CONNECTED PRELU TRANSPOSE_CONV"
-WEIGHTS = {"BATCH_MATMUL": (0, 1), **dict.fromkeys(_WEIGHTS.split(), (1,))}
+DATA_OF_WEIGHTS = {
+    **dict.fromkeys(("CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"), 0),
+    **dict.fromkeys(("CONV_3D_TRANSPOSE", "TRANSPOSE_CONV"), 2),
+}
+"""Operators whose operand 1 is weights -> which operand is data."""
+WEIGHTS = {"BATCH_MATMUL": (0, 1), **dict.fromkeys((*DATA_OF_WEIGHTS, "PRELU"), (1,))}
 """Which operands stay as they are where nothing in their subgraph computes them."""
 
 
@@ -148,10 +152,6 @@ class _Shifting(SubgraphRewriting):
 # ONNX Runtime multiplies uint8 by int8 twice as fast as uint8 by uint8. The tensor that is added beside the file's own
 # is `moved_by_128`: what refuses or reads it goes by the type in the file.
 
-DATA_OF_WEIGHTS = {"CONV_2D": 0, "CONV_3D": 0, "CONV_3D_TRANSPOSE": 2, "DEPTHWISE_CONV_2D": 0, "FULLY_CONNECTED": 0}
-DATA_OF_WEIGHTS |= {"TRANSPOSE_CONV": 2}
-"""Operators whose operand 1 is weights -> which operand is data."""
-
 
 def int8_weights(model: Model) -> Model:
     """Return the model with weights of uint8 as int8, where they have one scale and meet data of uint8."""
@@ -176,10 +176,8 @@ class _WeightsAsInt8(SubgraphRewriting):
             return operator
         index = operator.inputs[1]
         weights, quantization = self.tensors[index], self.tensors[index].quantization
-        of_bytes = weights.type == self.tensors[operator.inputs[data]].stated == TensorType.UINT8
-        if not of_bytes or weights.data is None or weights.sparsity is not None:
-            return operator
-        if quantization is None or quantization.per_channel:
+        of_bytes = self.tensors[operator.inputs[data]].stated == TensorType.UINT8
+        if not of_bytes or not _is_plain(weights, TensorType.UINT8) or quantization is None or quantization.per_channel:
             return operator
         if index not in int8_of:
             int8_of[index] = self.add(moved_by_128(self.tensors[index], TensorType.INT8), "lowered")

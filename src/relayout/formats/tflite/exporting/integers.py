@@ -108,10 +108,8 @@ class IntegerTensors:
 
     def meaning(self, value: ir.Value) -> Quantization | None:
         """Return what the integers of a value mean, if anything in the graph says so."""
-        if value not in self._scales or value.dtype in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
-            return None
-        scale = self._scales[value]  # of no constant: LiteRT's kernels take one scale
-        return meaning_of(scale) if scale.is_one else None
+        scale = self._scales.get(value)  # of no constant: LiteRT's kernels take one scale
+        return meaning_of(scale) if scale is not None and scale.is_one else None
 
     def stored(self, value: ir.Value, node: ir.Node) -> tuple[TensorType, int, Quantization]:
         """Return the type of integers in kernels, how much lower they lie there, and what they mean there.
