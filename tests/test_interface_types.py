@@ -98,6 +98,18 @@ def test_ends_that_are_not_quantized_stay_or_are_refused() -> None:
         relayout.convert(INT8, input_type="int4")
 
 
+@pytest.mark.parametrize("parameter", ["float s", "int8 z"])
+def test_a_scale_that_an_input_may_override_is_no_constant(parameter: str) -> None:
+    source = model(
+        f"g (float[2,3] x, {parameter}) => (float[2,3] y)"
+        " { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }",
+        s=np.array(0.05, np.float32),
+        z=np.array(3, np.int8),
+    )
+    with pytest.raises(LayoutError, match="no output is quantized"):
+        relayout.convert(source, format="onnx", output_type="uint8")
+
+
 def test_an_input_that_others_read_too_is_not_quantized() -> None:
     source = model(
         "g (int8[2,3] x) => (float[2,3] y, int8[2,3] z) { y = DequantizeLinear(x, s) z = Neg(x) }",

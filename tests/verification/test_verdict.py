@@ -15,6 +15,7 @@ from formats.tflite.tflite_writing import Net, options
 from relayout.verification import Verdict, ort, verify
 from relayout.verification import ort as as_meant
 from relayout.verification.ort_runtime import Session
+from relayout.verification.side import open_side
 
 MODELS = Path(__file__).parents[2] / "models"
 RNG = np.random.default_rng(0)
@@ -193,3 +194,27 @@ def test_rows_that_nearly_equal_scores_choose_in_another_order_are_no_fault_insi
     assert [row.verdict for row in report.rows if row.name == "g"] == [Verdict.STEPWISE], "the same order otherwise"
     wrong = verify(source, model(body, **{**constants, "b": nearly, "t": np.roll(table, 1, axis=0)}), inputs=fed)
     assert not wrong.ok
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "tflite"])
+def test_descendants_are_those_whose_ancestors_they_are(suffix: str) -> None:
+    body = (
+        "(float[8] x) => (float y, float[8] z) { s = Add(x, b)  v, i = TopK(s, k)  g = Gather(t, i)  c = Abs(g)"
+        "  y = ReduceSum<keepdims=0>(c)  z = Neg(s) }"
+    )
+    source = model(body, b=np.ones(8, np.float32), k=np.array([8]), t=np.eye(8, 3, dtype=np.float32))
+    result = source if suffix == "onnx" else relayout.convert(source, format="tflite").tflite
+    with open_side(result) as side:
+        names = [value.name for value in (*side.inputs, *side.interiors, *side.outputs)]
+        assert len(names) >= 6
+        for name in names:
+            assert side.behind({name}) & {*names} == {each for each in names if name in side.before(each)}
+
+
+def test_a_model_far_off_is_walked_for_its_outputs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    walks = []
+    monkeypatch.setattr(ort.OrtSide, "before", lambda self, name: walks.append(name) or {name})
+    body = "(float[8] x) => (float[8] y) { a = Mul(x, b)  c = Neg(a)  d = Tanh(c)  e = Abs(d)  y = Neg(e) }"
+    ones = np.ones(8, np.float32)
+    assert not verify(model(body, b=ones), model(body, b=2 * ones)).ok
+    assert len(walks) <= 1, walks

@@ -131,7 +131,7 @@ def scale_of(node: ir.Node) -> Scale | None:
     says.
     """
     integers = node.inputs[0] if node.op_type == DEQUANTIZE else node.outputs[0]
-    scale, zero = (None if value is None else value.const_value for value in _parameters(node))
+    scale, zero = map(known_tensor, _parameters(node))
     if integers is None or integers.dtype is None or scale is None or node.attributes.get_int("block_size", 0) != 0:
         return None
     scales = scale.numpy().astype(np.float32).reshape(-1)

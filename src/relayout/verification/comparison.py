@@ -205,8 +205,9 @@ class Comparison:
     def _judge_again(self, rows: list[Row], feeds: Feeds) -> list[Row]:
         """Return the rows with what each operator makes of the source's own values, where that may tell more."""
         beyond = {Verdict.DIFFERS, Verdict.SPREAD} if self.left.rounds else {Verdict.DIFFERS}
-        choices = self._choices - {row.source for row in rows if row.ok}
-        far = {row.source for row in rows if self._is_far(row, choices)}
+        # What is chosen by numbers that are nearly equal, such as the best boxes, may be another after a rounding.
+        chosen = self.left.behind(self._choices - {row.source for row in rows if row.ok})
+        far = {row.source for row in rows if row.source not in chosen and self._is_far(row)}
         if self.tensors and (self.dequantized or any(row.verdict in beyond for row in rows)):
             rows = self._by_operator(rows, feeds, {row.source for row in rows if self._is_excess(row)})
         if not self.left.rounds:
@@ -229,15 +230,10 @@ class Comparison:
             for row, is_fault in zip(rows, faulty, strict=True)
         ]
 
-    def _is_far(self, row: Row, choices: Set[str]) -> bool:
-        """Tell whether an inner value of float32 differs by so much that a fault is behind it, and no rounding.
-
-        What is chosen by numbers that are nearly equal, such as the best boxes, may be another after a rounding.
-        """
-        judged_alone = row.output or self.left.rounds or self.dequantized or self._is_drawn(row.source)
-        if judged_alone or row.ok or not self._is_excess(row):
-            return False
-        return choices.isdisjoint(self.left.before(row.source))
+    def _is_far(self, row: Row) -> bool:
+        """Tell whether an inner value of float32 differs by so much that a fault is behind it, and no rounding."""
+        judged_alone = row.output or self.left.rounds or self.dequantized or row.source in self._drawn
+        return not judged_alone and not row.ok and self._is_excess(row)
 
     @cached_property
     def _choices(self) -> Set[str]:
@@ -419,7 +415,7 @@ class Comparison:
             row = self._row(pair, piece.first.get(pair.left.name), piece.second.get(pair.right.name), piece.is_output)
             if row is None:
                 continue
-            if row.verdict is Verdict.DIFFERS and not self._is_drawn(row.source):
+            if row.verdict is Verdict.DIFFERS and row.source not in self._drawn:
                 far[len(rows)] = row
             rows.append(row)
         spreads = [
@@ -433,9 +429,10 @@ class Comparison:
                 rows[place] = replace(row, verdict=verdict, spread=spread)
         return rows
 
-    def _is_drawn(self, name: str) -> bool:
-        """Tell whether a value of the source is made of what is drawn at random: its spread tells nothing."""
-        return bool(self.left.drawn) and bool(self.left.drawn & self.left.before(name))
+    @cached_property
+    def _drawn(self) -> Set[str]:
+        """The values of the source that are made of what is drawn at random: their spread tells nothing."""
+        return self.left.behind(self.left.drawn)
 
     def _by_operator(self, rows: list[Row], feeds: Feeds, far: set[str]) -> list[Row]:
         """Return the rows judged once more: each operator on the source's own values."""

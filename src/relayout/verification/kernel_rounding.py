@@ -20,7 +20,6 @@ def spread_of_kernel(
     value: ModelValue,  # the result of one of ROUNDING_KERNELS
     forced: Forced | None,  # the part of the model that makes it alone
     feeds: Feeds,  # what the part is fed
-    result: Array,  # the value
 ) -> Difference | None:
     """Return how far the kernel that makes a value is off by its own rounding; None if that is not known."""
     if forced is None:
@@ -29,7 +28,9 @@ def spread_of_kernel(
     operands = {name: feeds[name] for name in names if name in feeds}
     if value.operator in SAMPLES:
         # A place in an image is off by a rounding of the image's extent, and neighbours differ by twice the largest.
-        extents = [extent for array in operands.values() for extent in array.shape if extent not in result.shape]
+        shape = forced.run(feeds, [value.name])[value.name].shape
+        axes = (zip(array.shape, shape, strict=True) for array in operands.values() if array.ndim == len(shape))
+        extents = [extent for pairs in axes for extent, resized in pairs if extent != resized]
         return Difference(0.0, 2 * EPSILON * max(extents, default=0), 0.0, True)
 
     def scaled(number: float) -> Array:

@@ -306,17 +306,13 @@ class LiteRTSide(litert_runtime.LiteRTFile):
         part = cut(self.model, [self.indices[name] for name in shown], {self.indices[name] for name in entry_names})
         return ForcedLiteRT(self, to_bytes(part.model), part, entry_names, reference=reference)
 
-    def before(self, name: str) -> set[str]:
-        """Return the names of all values that a value is made of, itself among them."""
-        ancestors: set[int] = set()
-        ahead = [self.indices[name]]
-        while ahead:
-            index = ahead.pop()
-            if index not in ancestors:
-                ancestors.add(index)
-                _, operator = self._producers.get(index, (-1, {"inputs": ()}))
-                ahead += [int(tensor) for tensor in operator["inputs"] if tensor >= 0]
-        return {name for name, index in self.indices.items() if index in ancestors}
+    @cached_property
+    def operands_of(self) -> Mapping[str, tuple[str, ...]]:
+        """Computed tensors, in the file's order -> those that their operators read."""
+        return {
+            self._called(index): tuple(self._called(int(tensor)) for tensor in operator["inputs"] if tensor >= 0)
+            for index, (_, operator) in self._producers.items()
+        }
 
     def learn(self, feeds: Feeds) -> None:
         """Let an interpreter prepare what is fed, and tell all shapes."""
@@ -400,7 +396,7 @@ class LiteRTSide(litert_runtime.LiteRTFile):
 
     def _called(self, index: int) -> str:
         """Return a name that no other tensor has."""
-        name = str(self._details[index]["name"])
+        name = str(self._details[index]["name"]) if index in self._details else ""
         return name if self._counts[name] == 1 and name != "" else f"{name}#{index}"
 
     def _title(self, index: int) -> str:

@@ -324,21 +324,11 @@ class OrtSide(RunnableModel):
         levels = max((LEVELS.get(node.op_type, 0) for node in graph), default=0)
         return OrtRunner(self.label, self._session_of(model), self.initial, names, levels)
 
-    def before(self, name: str) -> set[str]:
-        """Return the names of all values that a value is made of, itself among them."""
-        graph = self.model.graph
-        ancestors: set[str] = set()
-        waiting = [value for value in graph.outputs if value.name == name]
-        waiting += [value for node in graph for value in node.outputs if value.name == name]
-        while waiting:
-            value = waiting.pop()
-            if value.name is None or value.name in ancestors:
-                continue
-            ancestors.add(value.name)
-            node = value.producer()
-            if node is not None:
-                waiting += reads(node)
-        return ancestors
+    @cached_property
+    def operands_of(self) -> Mapping[str, tuple[str, ...]]:
+        """Computed values, in the file's order -> those that their operators read."""
+        operands = {node: tuple(value.name for value in reads(node) if value.name) for node in self.model.graph}
+        return {value.name: operands[node] for node in operands for value in node.outputs if value.name}
 
     def sum_behind(self, name: str) -> str | None:
         """The name of the sum that a value is, but for clamps and for where its elements lie; None if it is none."""

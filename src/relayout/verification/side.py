@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import field
 from enum import StrEnum
@@ -282,9 +282,29 @@ class RunnableModel:
         """Return the part of the model that makes some values of others; None if its runtime cannot be given any."""
         return None
 
+    @property
+    def operands_of(self) -> Mapping[str, tuple[str, ...]]:
+        """Computed values, in an order in which they can be computed -> those that their operators read."""
+        return NOTHING
+
     def before(self, name: str) -> set[str]:
         """Return the names of all values that a value is made of, itself among them."""
-        return {name}
+        ancestors: set[str] = set()
+        waiting = [name]
+        while waiting:
+            value = waiting.pop()
+            if value not in ancestors:
+                ancestors.add(value)
+                waiting += self.operands_of.get(value, ())
+        return ancestors
+
+    def behind(self, names: Set[str]) -> set[str]:
+        """Return the names of all values that are made of any of these, these among them."""
+        descendants = set(names)
+        for value, operands in self.operands_of.items() if names else ():
+            if not descendants.isdisjoint(operands):
+                descendants.add(value)
+        return descendants
 
     def sum_behind(self, name: str) -> str | None:
         """The name of the sum that a value is, but for clamps and for where its elements lie; None if it is none."""

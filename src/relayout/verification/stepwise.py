@@ -301,9 +301,9 @@ class Stepwise:
         """Return the step of a sum or a resized image, measured by the rounding within the two kernels."""
         result, spreads = source[pair.left.name], list[Difference | None]()
         if kind_of(result, pair.left.quantized) is Kind.REAL and pair.right.operator in ROUNDING_KERNELS:
-            spreads.append(spread_of_kernel(pair.right, self._making(pair.right.name, entry_names), fed, result))
+            spreads.append(spread_of_kernel(pair.right, self._making(pair.right.name, entry_names), fed))
         if kind_of(result, pair.left.quantized) is Kind.REAL and pair.left.operator in ROUNDING_KERNELS:
-            spreads.append(spread_of_kernel(pair.left, *self._making_source(pair.left.name, source), result))
+            spreads.append(spread_of_kernel(pair.left, *self._making_source(pair.left.name, source)))
         verdict = judge(step.difference, Kind.REAL, self._tolerance, wider(*spreads), pair.left.step)
         return JudgedValue(verdict, step.difference) if spreads else step
 
@@ -519,13 +519,13 @@ def judged_by_operator(
     wrong: set[str] = set()
     drawn = source.drawn
     free = dequantized or bool(drawn)
+    declared = source.behind(result.steps_off.keys())
     for row in rows:
         step = steps.get(row.source)
         if row.source in drawn and row.difference is not None:
             row = replace(row, verdict=Verdict.STEPWISE)
         elif step is not None and (row.verdict in BEYOND or step.leans or step.copies or dequantized):
-            has_declared = bool(result.steps_off) and not source.before(row.source).isdisjoint(result.steps_off)
-            fails = step.fails and not _is_in_spread(row, step, has_declared=has_declared)
+            fails = step.fails and not _is_in_spread(row, step, has_declared=row.source in declared)
             excused = free or not row.output or row.source not in far
             row = replace(row, verdict=_verdict(row, fails=fails, excused=excused), alone=step.difference)
             if fails:
