@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-ARENA = 64 << 20
+ARENA = 256 << 20
 
 
 def answer(path: Path) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""A layer normalization in the pieces that Keras makes of it, as the one operator that ONNX has.
+"""A layer normalization in pieces, as the one operator that ONNX has.
 
-With m the mean of each row of x, v that of (x - m) squared, and f = gamma / sqrt(v + epsilon), it is
-`x f + (beta - m f)`; gamma and beta may be absent. LayerNormalization is nearer to what is meant: where rows lie far
-from 0, `m f` takes the digits away. Rows of pixels stay in pieces: those take any order of axes, as the
-convolutions around them do.
+With m the mean of each row of x, v that of (x - m) squared, and f = gamma / sqrt(v + epsilon), Keras writes
+`x f + (beta - m f)`, where gamma and beta may be absent, and relayout `(x - m) f + beta`. LayerNormalization is nearer
+to what is meant: where rows lie far from 0, `m f` takes the digits away. Rows of pixels stay in pieces: those take any
+order of axes, as the convolutions around them do.
 """
 
 import math
@@ -163,11 +163,9 @@ class _Pieces:
 
     def factor(self, index: int, x: int) -> _Factor | None:
         """Gamma over the root of x's variance."""
-        for root, gamma in _both(self.producer_of(index, "MUL")):
-            row = self.row(gamma)
-            inner = self.without_gamma(root, x) if row is not None else None
-            if inner is not None:
-                return inner._replace(gamma=row)
+        for root, gamma in self.by_rows(index):
+            if (inner := self.without_gamma(root, x)) is not None:
+                return inner._replace(gamma=gamma)
         return self.without_gamma(index, x)
 
     def without_gamma(self, index: int, x: int) -> _Factor | None:
@@ -175,11 +173,50 @@ class _Pieces:
         root_of = self.producer_of(index, "RSQRT", 1)
         for variance, epsilon in _both(self.producer_of(root_of.inputs[0], "ADD") if root_of else None):
             least, squares = self.constant(epsilon), self.of_mean(variance)
-            distances = self.producer_of(squares, "SQUARED_DIFFERENCE") if squares is not None else None
-            for one, mean in _both(distances):
+            for one, mean in () if squares is None else self.distances(squares):
                 if one == x and least is not None and array(least).size == 1 and self.of_mean(mean) == x:
                     return _Factor(mean, float(array(least).reshape(-1)[0]), None)
         return None
+
+    def distances(self, squares: int) -> Iterator[tuple[int, int]]:
+        """Yield the two tensors whose distances are squared in a tensor."""
+        yield from _both(self.producer_of(squares, "SQUARED_DIFFERENCE"))
+        square = self.producer_of(squares, "SQUARE", 1) or self.producer_of(squares, "MUL")
+        if square is not None and len(set(square.inputs)) == 1:
+            yield from _both(self.producer_of(square.inputs[0], "SUB"))
+
+    def of_distances(self, scaled: int) -> tuple[int, _Factor] | None:
+        """Return the x of `(x - m) f`, and its factor."""
+        products = [(scaled, None), *self.by_rows(scaled)]
+        for product, gamma in products:
+            for distance, index in _both(self.producer_of(product, "MUL")):
+                difference = self.producer_of(distance, "SUB")
+                if difference is None:
+                    continue
+                x, mean = difference.inputs
+                factor = self.factor(index, x) if gamma is None else self.without_gamma(index, x)
+                if factor is not None and factor.mean == mean:
+                    return x, factor if gamma is None else factor._replace(gamma=gamma)
+        return None
+
+    def by_rows(self, index: int) -> Iterator[tuple[int, Tensor]]:
+        """Yield the operand of a product by a constant with one element for each place of a row, and the constant."""
+        for other, factor in _both(self.producer_of(index, "MUL")):
+            if (row := self.row(factor)) is not None:
+                yield other, row
+
+    def of_sum(self, scaled: int, shift: int) -> Iterator[tuple[int, _Factor, Tensor | None]]:
+        """Yield x, factor and beta of two operands of a sum, if it is the last piece."""
+        for x, index in _both(self.producer_of(scaled, "MUL")):
+            factor = self.factor(index, x)
+            if factor is not None and self.is_shift(shift, index, factor.mean):
+                yield x, factor, None
+            for inner, other in _both(self.producer_of(shift, "ADD")) if factor is not None else ():
+                if factor is not None and self.is_shift(inner, index, factor.mean) and self.row(other) is not None:
+                    yield x, factor, self.row(other)
+        beta, distances = self.row(shift), self.of_distances(scaled)
+        if beta is not None and distances is not None:
+            yield *distances, beta
 
     def is_shift(self, index: int, factor: int, mean: int) -> bool:
         """Tell whether a tensor is the negative mean times the factor."""
@@ -212,17 +249,9 @@ def layer_normalized(
         return False
     pieces = _Pieces(op, shape[-1])
     for scaled, shift in _both(op.operator):
-        for x, index in _both(pieces.producer_of(scaled, "MUL")):
-            factor = pieces.factor(index, x)
-            if factor is None or not _is_of_rows(op, op.tensors.subgraph.tensors[x], pieces.count):
+        for x, factor, beta in pieces.of_sum(scaled, shift):
+            if not _is_of_rows(op, op.tensors.subgraph.tensors[x], pieces.count):
                 continue
-            beta = None
-            if not pieces.is_shift(shift, index, factor.mean):
-                sums = _both(pieces.producer_of(shift, "ADD"))
-                rows = (pieces.row(other) for inner, other in sums if pieces.is_shift(inner, index, factor.mean))
-                beta = next((row for row in rows if row is not None), None)
-                if beta is None:
-                    continue
             for operator in pieces.operators:
                 op.spare(operator)
             gamma = np.ones(pieces.count, np.float32) if factor.gamma is None else vector(factor.gamma)

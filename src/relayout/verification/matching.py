@@ -200,10 +200,12 @@ def _plausible(pair: Pair, *, any_extents: bool = False) -> bool:
     same_type = left.dtype is None or right.dtype is None or left.dtype == right.dtype
     if not (same_type or _stands_for(left, right)):
         return False
-    if pair.left_held or pair.right_held or left.shape is None or right.shape is None:
+    one = stated_dims(pair.left_held) if pair.left_held else left.shape
+    other = stated_dims(pair.right_held) if pair.right_held else right.shape
+    if one is None or other is None:
         return True
-    return len(left.shape) == len(right.shape) and all(
-        any_extents or None in (a, b) or a == b for a, b in zip(left.shape, right.shape, strict=True)
+    return len(one) == len(other) and all(
+        any_extents or None in (a, b) or a == b for a, b in zip(one, other, strict=True)
     )
 
 
