@@ -101,7 +101,7 @@ def quantized_peer(source: Path, path: Path, feeds: list[dict[str, Any]]) -> Non
         {name: value.astype(put["dtype"]) for (name, put), value in zip(details.items(), feed.values(), strict=True)}
         for feed in feeds
     ]
-    quantized_file(source, path, recipe.static_wi8_ai8(), key, samples, {})
+    quantized_file(source, path, recipe.static_wi8_ai8(), key, samples, lambda _: ({}, []))
 
 
 def measured(source: Path, folder: Path) -> dict[str, Any]:

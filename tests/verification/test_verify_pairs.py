@@ -163,6 +163,16 @@ def test_interiors_match_by_name_type_and_shape() -> None:
     assert names(match_interiors([value("a")], [value("a", None)])) == [("a", "a")]
 
 
+def test_a_declared_name_is_another_value_s_where_the_source_has_another_shape() -> None:
+    """A chain of conversions may give one name to a value before a Transpose and to one behind it."""
+    before = Holds("x", (2, 4, 5, 3), (0, 1, 2, 3), (2, 4, 5, 3))
+    other = Holds("x", (2, 3, 4, 5), (0, 2, 3, 1), (2, 3, 4, 5))
+    left, right = value("l", (2, 4, 5, 3), source_values=(before,)), value("r", (2, 4, 5, 3), source_values=(other,))
+    assert names(match_interiors([left], [right])) == []
+    assert names(match_interiors([value("x", (2, 4, 5, 3))], [right])) == []
+    assert names(match_interiors([value("x", (2, 3, 4, 5))], [right])) == [("x", "r")]
+
+
 @pytest.mark.parametrize("held", [NCHW, DYNAMIC])
 def test_layouts_are_undone(held: Holds) -> None:
     source = np.random.default_rng(0).normal(size=(2, 4, 5, 3)).astype(np.float32)

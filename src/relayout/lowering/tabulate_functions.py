@@ -2,222 +2,224 @@
 
     DEQUANTIZE, ABS, EXP, DIV, …, QUANTIZE  ->  CAST, ADD, GATHER of 256 integers
 
-A table holds what the operators make of each of the integers as real numbers: no step between them is rounded. A
-microcontroller has real numbers in software, or in a unit that takes longer than a load. An operator whose kernel
-computes on 8 bits itself becomes that: ELU between integers. Operators on integers stay, since the places in a table
-take four bytes each; they are a part of a function only where its real numbers depend on several of their results.
+A microcontroller has real numbers in software, or in a unit that takes longer than a load. A table holds what the
+operators give for each of the integers, so it is exact. One operator of which the runtime has a kernel on 8 bits, such
+as ELU, is that kernel instead. Operators on integers stay as they are, since the places in a table take four bytes
+each: they are looked up with the others only where real numbers are computed of several of their results.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relayout.formats.tflite.builtin_traits import CONVERSIONS
 from relayout.formats.tflite.container.enums import TensorType
-from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor, array_content
-from relayout.formats.tflite.container.runtimes import Builtins
+from relayout.formats.tflite.container.model import Model, Operator, Quantization, Subgraph, Tensor, array_content
+from relayout.formats.tflite.container.runtimes import QUANTIZED, Builtins
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.container.writer import options
 from relayout.formats.tflite.elementwise import FUNCTIONS
 from relayout.formats.tflite.exporting.draft import NUMPY
+from relayout.graph.source_names import Names
 
-CONVERSIONS = ("DEQUANTIZE", "QUANTIZE")
 INTEGERS = np.arange(-128, 128)
+POSITIVE = ("RSQRT",)  # builtins whose kernels on integers refuse those that mean a negative number
 
 
-class Function(NamedTuple):
-    """Operators that make one tensor of another one, element by element."""
+class Curve(NamedTuple):
+    """The numbers of a tensor that is a function of one integer of 8 bits."""
 
-    source: Tensor  # the integers that it is a function of
-    result: Tensor  # the integers that it gives
-    operators: tuple[Operator, ...]  # in order
-    is_real: bool  # whether some compute real numbers
+    source: int  # the tensor of the integer
+    numbers: NDArray[Any]  # what it is for -128, -127, …, 127: truths, or the real numbers that it holds or means
 
-    @property
-    def kernels(self) -> list[Operator]:
-        """The operators that do more than dequantize and quantize."""
-        return [each for each in self.operators if each.name not in CONVERSIONS]
+
+class Lookup(NamedTuple):
+    """A tensor of integers of 8 bits that is a function of another one."""
+
+    source: int  # that other one
+    table: NDArray[np.int8]  # its integer for -128, -127, …, 127
+    operators: list[Operator]  # the operators in whose place the table is, in order
+    kernel: Operator | None  # the one that computes it on integers; None: there is none
 
 
 def with_tables(
     file: Model,
     builtins: Builtins | None,  # those that the runtime has; None: all
 ) -> Model:
-    """Return a file with tables, and with kernels on integers, for functions that its runtime computes otherwise."""
+    """Return a file with tables, or with kernels on integers, for functions that its runtime computes otherwise."""
     if builtins is None or builtins.on_bytes is None:
         return file
-    graphs = list(file.subgraphs)
-    for is_cut in (True, False):
-        graphs = [_with_tables(graph, builtins, is_cut=is_cut) for graph in graphs]
+    graphs = tuple(_with_tables(graph, builtins) for graph in file.subgraphs)
     is_same = all(new is old for new, old in zip(graphs, file.subgraphs, strict=True))
-    return file if is_same else finished(file._replace(subgraphs=tuple(graphs)))
+    return file if is_same else finished(file._replace(subgraphs=graphs))
 
 
-def _with_tables(graph: Subgraph, builtins: Builtins, *, is_cut: bool) -> Subgraph:
-    """Return a graph with tables, and with kernels on integers, for some functions; itself where it has none of these.
-
-    Args:
-        graph: a graph.
-        builtins: those that the runtime has.
-        is_cut: whether a function begins and ends at each tensor of integers; else functions of functions are one.
-    """
-    functions = {each.result.index: each for each in _functions(graph, is_cut=is_cut) if not _runs(each, builtins)}
-    if not functions:
-        return graph
-    tensors, operators = list(graph.tensors), list[Operator]()
-    for operator in graph.operators:
-        function = functions.get(operator.outputs[0]) if operator.outputs else None
-        kernel = None if function is None else _kernel(function, builtins)
-        if function is None:
-            operators.append(operator)
-        elif kernel is not None:
-            operators.append(kernel._replace(inputs=(function.source.index,), outputs=(function.result.index,)))
-        else:
-            operators += _lookup(function, _table(graph, function), tensors)
-    return graph._replace(tensors=tuple(tensors), operators=tuple(_read(operators, graph.outputs)))
-
-
-def _kernel(function: Function, builtins: Builtins) -> Operator | None:
-    """Return the operator of a function that is one, and that a runtime computes on integers; None where it is none."""
-    assert builtins.on_bytes is not None
-    kernels = function.kernels
-    return kernels[0] if len(kernels) == 1 and kernels[0].name in builtins.on_bytes else None
+def _with_tables(graph: Subgraph, builtins: Builtins) -> Subgraph:
+    """Return a graph with tables, and with kernels on integers; itself where no function of it gets one."""
+    lookups = _lookups(graph, builtins)
+    while lookups:
+        tensors, names = list(graph.tensors), Names({tensor.name for tensor in graph.tensors})
+        operators: list[Operator] = []
+        for operator in graph.operators:
+            lookup = lookups.get(operator.outputs[0]) if operator.outputs else None
+            if lookup is None:
+                operators.append(operator)
+            elif lookup.kernel is not None:
+                operators.append(lookup.kernel._replace(inputs=(lookup.source,), outputs=operator.outputs))
+            else:
+                operators += _written(lookup, operator.outputs[0], tensors, names)
+        operators = _without_unread(operators, graph.outputs)
+        alive = set(map(id, operators))
+        needless = [result for result, lookup in lookups.items() if any(id(row) in alive for row in lookup.operators)]
+        if not needless:
+            return graph._replace(tensors=tuple(tensors), operators=tuple(operators))
+        for result in needless:  # what others read is computed anyway
+            del lookups[result]
+    return graph
 
 
-def _runs(function: Function, builtins: Builtins) -> bool:
-    """Tell whether a runtime computes a function on integers, operator by operator."""
-    return not function.is_real and all(builtins.has(each.name, TensorType.INT8) for each in function.kernels)
-
-
-def _functions(graph: Subgraph, *, is_cut: bool) -> list[Function]:
-    """Return the functions of which other operators, or nobody, read the results; if `is_cut`, all."""
-    sources = _sources(graph, is_cut=is_cut)
+def _lookups(graph: Subgraph, builtins: Builtins) -> dict[int, Lookup]:
+    """Return tensor -> how it is looked up, for those that the runtime would not compute on integers alone."""
     producers = {each: number for number, row in enumerate(graph.operators) for each in row.outputs}
-    rest = [row for row in graph.operators if sources.keys().isdisjoint(row.outputs)]
-    read = {*graph.outputs, *(place for row in rest for place in row.inputs)}
-    functions: list[Function] = []
-    for place, source in sources.items():
-        if not _has_steps(graph.tensors[place]) or (place not in read and not is_cut):
+    curves: dict[int, Curve] = {}
+    lookups: dict[int, Lookup] = {}
+    for operator in graph.operators:
+        curve = _curve(graph, operator, curves)
+        if curve is None:
             continue
-        operators = _between(graph, source, place, producers)
-        reals = [row.outputs[0] for row in operators if _is_real(graph, row)]
-        function = Function(graph.tensors[source], graph.tensors[place], operators, bool(reals))
-        if function.kernels and read.isdisjoint(set(reals) - {place}):  # what others read is computed anyway
-            functions.append(function)
-    return functions
+        result = graph.tensors[operator.outputs[0]]
+        curves[result.index] = curve
+        rows, ends = _between(graph, result.index, producers) if _is_byte(result) else ([], set[int]())
+        kernels = [row for row in rows if row.name not in CONVERSIONS]
+        if not kernels or all(_runs(graph, row, builtins) for row in kernels):
+            continue
+        kernel = None
+        if len(ends) == 1 and ends.isdisjoint(lookups):  # else of what that is looked up by
+            nearer: dict[int, Curve] = {}
+            for row in rows:
+                nearest = _curve(graph, row, nearer)
+                assert nearest is not None
+                curve = nearer[row.outputs[0]] = nearest
+            kernel = _kernel(kernels, graph.tensors[curve.source], builtins)
+        assert result.quantization is not None
+        table = np.asarray(_steps(curve.numbers, result.type, result.quantization), np.int8)
+        rows = [row for row in rows if row.name not in CONVERSIONS or row is operator]
+        lookups[result.index] = Lookup(curve.source, table, rows, kernel)
+    return lookups
 
 
-def _between(graph: Subgraph, source: int, result: int, producers: Mapping[int, int]) -> tuple[Operator, ...]:
-    """Return the operators by which a tensor is a function of another one, in order."""
-    numbers, waiting = set[int](), [result]
+def _runs(graph: Subgraph, operator: Operator, builtins: Builtins) -> bool:
+    """Tell whether a runtime computes an operator on integers."""
+    kinds = {graph.tensors[each].type for each in (*operator.inputs, *operator.outputs) if each >= 0}
+    return TensorType.FLOAT32 not in kinds and builtins.has(operator.name, TensorType.INT8)
+
+
+def _kernel(kernels: Sequence[Operator], source: Tensor, builtins: Builtins) -> Operator | None:
+    """Return the one operator of a function, if the runtime computes it on integers, and of all that these mean."""
+    assert builtins.on_bytes is not None
+    if len(kernels) > 1 or kernels[0].name not in builtins.on_bytes or source.quantization is None:
+        return None
+    is_defined = kernels[0].name not in POSITIVE or source.quantization.zero_point[0] == INTEGERS[0]
+    return kernels[0] if is_defined else None
+
+
+def _between(graph: Subgraph, result: int, producers: Mapping[int, int]) -> tuple[list[Operator], set[int]]:
+    """Return the operators that make a tensor of integers of 8 bits, in order, and these."""
+    numbers, ends, waiting = set[int](), set[int](), [*graph.operators[producers[result]].inputs]
     while waiting:
         place = waiting.pop()
-        number = producers.get(place)
-        if place != source and number is not None and number not in numbers:
-            numbers.add(number)
-            waiting += graph.operators[number].inputs
-    return tuple(graph.operators[number] for number in sorted(numbers))
+        if _is_byte(graph.tensors[place]):
+            ends.add(place)
+        elif place in producers and producers[place] not in numbers:
+            numbers.add(producers[place])
+            waiting += graph.operators[producers[place]].inputs
+    return [graph.operators[number] for number in sorted({*numbers, producers[result]})], ends
 
 
-def _is_real(graph: Subgraph, operator: Operator) -> bool:
-    """Tell whether an operator reads or gives real numbers, and not to dequantize or quantize them."""
-    kinds = {graph.tensors[each].type for each in (*operator.inputs, *operator.outputs) if each >= 0}
-    return operator.name not in CONVERSIONS and TensorType.FLOAT32 in kinds
+def _curve(graph: Subgraph, operator: Operator, curves: Mapping[int, Curve]) -> Curve | None:
+    """Return what an operator gives as a function of one integer; None where it is none."""
+    if operator.name not in FUNCTIONS and operator.name not in CONVERSIONS:
+        return None
+    operands = [_operand(graph.tensors[each], curves) if each >= 0 else None for each in operator.inputs]
+    sources = {each.source for each in operands if each is not None} - {-1}
+    result = graph.tensors[operator.outputs[0]]
+    if None in operands or len(sources) != 1:
+        return None
+    (source,), meaning = sources, result.quantization
+    is_whole = meaning is None or (meaning.scale.size == 1 and result.type in QUANTIZED)
+    if graph.tensors[source].signature != result.signature or not is_whole:
+        return None
+    with np.errstate(all="ignore"):
+        arrays = [each.numbers for each in operands if each is not None]
+        fields = {} if operator.options is None else operator.options.fields
+        numbers = arrays[0] if operator.name in CONVERSIONS else FUNCTIONS[operator.name](fields, *arrays)
+        if meaning is not None:
+            return Curve(source, _real(_steps(numbers, result.type, meaning), meaning))
+    is_known = result.type in (TensorType.FLOAT32, TensorType.BOOL)
+    return Curve(source, np.asarray(numbers, NUMPY[result.type])) if is_known else None
 
 
-def _sources(graph: Subgraph, *, is_cut: bool) -> dict[int, int]:
-    """Return tensor -> the integers of 8 bits that it is a function of, for each that is a function of one tensor."""
-
-    def source_of(place: int) -> int:
-        is_end = is_cut and place >= 0 and _has_steps(graph.tensors[place])
-        return place if is_end else sources.get(place, place)
-
-    sources: dict[int, int] = {}
-    for operator in graph.operators:
-        read = [each for each in operator.inputs if each < 0 or not _is_number(graph.tensors[each])]
-        own = set(map(source_of, read))
-        if operator.name not in (*FUNCTIONS, *CONVERSIONS) or len(own) != 1:
-            continue
-        (source,), result = own, operator.outputs[0]
-        if (
-            source >= 0
-            and graph.tensors[source].signature == graph.tensors[result].signature
-            and _has_steps(graph.tensors[source])
-        ):
-            sources[result] = source
-    return sources
+def _operand(tensor: Tensor, curves: Mapping[int, Curve]) -> Curve | None:
+    """Return an operand as a function: of itself, where it is integers of 8 bits; a constant number of no tensor."""
+    if tensor.index in curves:
+        return curves[tensor.index]
+    meaning = tensor.quantization
+    if _is_byte(tensor) and meaning is not None:
+        return Curve(tensor.index, _real(INTEGERS, meaning))
+    if tensor.data is None or prod(tensor.shape) != 1 or tensor.type not in NUMPY:
+        return None
+    number = tensor.content.view(NUMPY[tensor.type])
+    return Curve(-1, number if meaning is None else _real(number, meaning))
 
 
-def _is_number(tensor: Tensor) -> bool:
-    """Tell whether a tensor is a constant of one element."""
-    return tensor.data is not None and prod(tensor.shape) == 1 and tensor.type in NUMPY
-
-
-def _has_steps(tensor: Tensor) -> bool:
-    """Tell whether a tensor holds integers of 8 bits of one scale."""
+def _is_byte(tensor: Tensor) -> bool:
+    """Tell whether a tensor is computed, and holds integers of 8 bits of one scale."""
     meaning = tensor.quantization
     is_computed = tensor.data is None and tensor.type == TensorType.INT8
     return is_computed and meaning is not None and meaning.scale.size == 1
 
 
-def _table(graph: Subgraph, function: Function) -> NDArray[np.int8]:
-    """Return what a function gives for -128, -127, …, 127."""
-    source, result = function.source, function.result
-    numbers: dict[int, NDArray[Any]] = {source.index: _real(INTEGERS, source)}
-    with np.errstate(all="ignore"):
-        for operator in function.operators:
-            operands = [_operand(graph.tensors[each], numbers) for each in operator.inputs]
-            fields = {} if operator.options is None else operator.options.fields
-            compute = FUNCTIONS.get(operator.name)
-            computed = operands[0] if compute is None else compute(fields, *operands)
-            kind = np.bool_ if graph.tensors[operator.outputs[0]].type == TensorType.BOOL else np.float32
-            numbers[operator.outputs[0]] = np.asarray(computed, kind)
-        assert result.quantization is not None
-        steps = np.rint(np.nan_to_num(numbers[result.index] / result.quantization.scale[0]))
-    zero = result.quantization.zero_point[0]
-    return np.asarray(np.clip(steps + zero, INTEGERS[0], INTEGERS[-1]), np.int8)
+def _real(integers: NDArray[Any], meaning: Quantization) -> NDArray[np.float32]:
+    """Return the numbers that integers mean."""
+    return np.asarray(np.asarray(integers - meaning.zero_point[0], np.float32) * meaning.scale[0])
 
 
-def _operand(tensor: Tensor, numbers: Mapping[int, NDArray[Any]]) -> NDArray[Any]:
-    """Return the numbers that an operand stands for."""
-    if tensor.index in numbers:
-        return numbers[tensor.index]
-    constant = tensor.content.view(NUMPY[tensor.type])
-    return constant if tensor.quantization is None else _real(constant, tensor)
+def _steps(numbers: NDArray[Any], kind: TensorType, meaning: Quantization) -> NDArray[np.float32]:
+    """Return the integers that mean numbers: the nearest, or the ends; the least for what is no number."""
+    limits = np.iinfo(NUMPY[kind])
+    steps = np.rint(numbers / meaning.scale[0]) + meaning.zero_point[0]
+    return np.asarray(np.clip(np.nan_to_num(steps, nan=limits.min), limits.min, limits.max), np.float32)
 
 
-def _real(integers: NDArray[Any], tensor: Tensor) -> NDArray[np.float32]:
-    """Return the numbers that the integers of a tensor mean."""
-    assert tensor.quantization is not None
-    steps = np.asarray(integers - tensor.quantization.zero_point[0], np.float32)
-    return np.asarray(steps * tensor.quantization.scale[0])
-
-
-def _lookup(function: Function, table: NDArray[np.int8], tensors: list[Tensor]) -> list[Operator]:
+def _written(lookup: Lookup, result: int, tensors: list[Tensor], names: Names) -> list[Operator]:
     """Return the operators that look a function up, and add their tensors."""
-    source, result = function.source, function.result
-    values, first, wide, places = range(len(tensors), len(tensors) + 4)
-    for what, constant in (("table", table), ("first", np.array(-INTEGERS[0], np.int32))):
-        kind, meaning = (TensorType.INT8, result.quantization) if what == "table" else (TensorType.INT32, None)
-        name, shape = f"{result.name}/{what}", constant.shape
-        tensors.append(Tensor(len(tensors), name, kind, shape, shape, array_content(constant), meaning))
-    for what in ("wide", "places"):
-        name = f"{result.name}/{what}"
-        tensors.append(Tensor(len(tensors), name, TensorType.INT32, source.shape, source.signature))
+    source, end = tensors[lookup.source], tensors[result]
+
+    def add(what: str, kind: TensorType, constant: NDArray[Any] | None, meaning: Quantization | None = None) -> int:
+        name = names.unique(f"{end.name}/{what}")
+        shape, signature = (source.shape, source.signature) if constant is None else (constant.shape, constant.shape)
+        data = None if constant is None else array_content(constant)
+        tensors.append(Tensor(len(tensors), name, kind, shape, signature, data, meaning))
+        return len(tensors) - 1
+
+    table = add("table", TensorType.INT8, lookup.table, end.quantization)
+    first = add("first", TensorType.INT32, np.array(-INTEGERS[0], np.int32))
+    wide, places = add("wide", TensorType.INT32, None), add("places", TensorType.INT32, None)
     kinds = {"in_data_type": TensorType.INT8, "out_data_type": TensorType.INT32}
     return [
         Operator("CAST", 1, (source.index,), (wide,), options=options("CastOptions", **kinds)),
         Operator("ADD", 1, (wide, first), (places,), options=options("AddOptions")),
-        Operator("GATHER", 1, (values, places), (result.index,), options=options("GatherOptions", axis=0)),
+        Operator("GATHER", 1, (table, places), (result,), options=options("GatherOptions", axis=0)),
     ]
 
 
-def _read(operators: Sequence[Operator], ends: Sequence[int]) -> list[Operator]:
+def _without_unread(operators: Iterable[Operator], ends: Sequence[int]) -> list[Operator]:
     """Return the operators whose results are read, or that give none."""
     read, rest = set(ends), list[Operator]()
-    for operator in reversed(operators):
+    for operator in reversed(list(operators)):
         if not operator.outputs or not read.isdisjoint(operator.outputs):
             rest.append(operator)
             read.update(operator.inputs)

@@ -13,6 +13,7 @@ from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.formats.tflite.exporting.draft import DraftTensor
 from relayout.formats.tflite.exporting.few_axes import groups_of, own_axes, regroup_axes
 from relayout.formats.tflite.exporting.rewriting import Rewriting
+from relayout.graph.quantized_unit import stored_reals
 from relayout.lowering.conditions import (
     COUNTED_BORDER,
     COUNTED_ELEMENTS,
@@ -21,8 +22,10 @@ from relayout.lowering.conditions import (
     NO_INDICES,
     SPATIAL_ONLY,
     STATIC,
+    Condition,
     attribute,
 )
+from relayout.rules import Operator
 from relayout.targets.litert.quantized_units import INTEGER_KERNEL
 from relayout.targets.litert.table import beside_litert
 from relayout.targets.target_table import Kernel, convolutions
@@ -104,6 +107,18 @@ TABULATED = """
 """
 """Functions of one number that are looked up."""
 
+
+def _is_looked_up(operator: Operator) -> bool:
+    """Tell whether an operator is a function of one integer, with one scale, that gives integers with one scale."""
+    unit = operator.unit()
+    if unit is None or not all(each.meaning is not None and each.meaning.is_one for each in unit.activations):
+        return False
+    others = [stored_reals(value) for value in unit.node.inputs[1:] if value is not None]
+    return all(numbers is not None and numbers.size == 1 for numbers in others)
+
+
+ONE_INTEGER = Condition("one operand of one scale, whose result has one, and others of one number", _is_looked_up)
+
 TARGET = beside_litert(
     name="tflite-micro",
     line="TensorFlow Lite Micro: int8 and int16, NHWC; other operators as LiteRT has them",
@@ -128,7 +143,7 @@ TARGET = beside_litert(
         Kernel("ReduceMean", types=TYPES, limits=UNIT),
         Kernel("ReduceMax ReduceMin", types=BYTES, limits=UNIT),
         Kernel("Abs Elu", types=BYTES, limits=UNIT),
-        Kernel(TABULATED, types=BYTES, limits=(STATIC,)),
+        Kernel(TABULATED, types=BYTES, limits=(STATIC, ONE_INTEGER)),
         Kernel("Softmax", types=TYPES, limits=UNIT, trailing="axis"),
         Kernel("SOFTMAX", types=("INT16",), limits=(STATIC,), domain="tflite"),
         Kernel("QuantizeLinear", types=TYPES, limits=(STATIC,)),

@@ -820,6 +820,38 @@ def test_the_pieces_of_a_layer_normalization(gamma: bool, beta: bool, half: bool
         agree(content, target=target)
 
 
+@pytest.mark.parametrize("square", ["MUL", "SQUARE"])
+@pytest.mark.parametrize("order", ["in turn", "factor first"])
+def test_the_pieces_that_relayout_makes_of_a_layer_normalization(order: str, square: str) -> None:
+    """`(x - m) f + beta`, whose product by gamma stands behind or before that by the distances."""
+    rng, net, shape, rows = np.random.default_rng(8), Net(), (2, 3, 5), (2, 3, 1)
+
+    def computed(name: str, operands: list[int], dims: tuple[int, ...] = shape, table: Any = None) -> int:
+        y = net.tensor(dims)
+        net.op(name, operands, [y], table)
+        return y
+
+    reducer = options("ReducerOptions", keepDims=True)
+    gamma, beta = (net.const(rng.normal(size=5), "float32") for _ in range(2))
+    axes, least = net.const(np.array([2]), "int32"), net.const(1e-3, "float32")
+    x = net.input(shape, low=-2, high=2, name="x")
+    distance = computed("SUB", [x, computed("MEAN", [x, axes], rows, reducer)], shape, options("SubOptions"))
+    squares = computed(square, [distance] * (2 if square == "MUL" else 1), shape)
+    variance = computed("ADD", [computed("MEAN", [squares, axes], rows, reducer), least], rows, options("AddOptions"))
+    factors = [computed("RSQRT", [variance], rows), gamma]
+    if order == "in turn":
+        product = distance
+        for factor in factors:
+            product = computed("MUL", [product, factor], shape, options("MulOptions"))
+    else:
+        product = computed("MUL", [distance, computed("MUL", factors, shape, options("MulOptions"))], shape)
+    net.op("ADD", [product, beta], [net.output(shape, name="y")], options("AddOptions"))
+    content = net.bytes()
+    assert set(count(read(content))) == {"LayerNormalization"}
+    for target in (None, FAST, "none"):
+        agree(content, target=target)
+
+
 def test_pieces_that_are_seen_stay_beside_it() -> None:
     content = layered(other="seen").bytes()
     found = count(read(content))

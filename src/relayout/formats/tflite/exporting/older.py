@@ -149,8 +149,9 @@ REWRITES: Mapping[str, Form] = {  # builtin -> what writes it by older ones
 
 def before_quantization(builtins: Builtins, kind: str) -> Builtins:
     """Return the builtins of a file whose real numbers become integers: also those that become tables then."""
-    tabulated = FUNCTIONS.keys() - OTHERS.keys() if builtins.on_bytes is not None and kind == "int8" else set[str]()
-    return builtins._replace(names=builtins.names | builtins.integers | tabulated)
+    is_looked_up = builtins.on_bytes is not None and kind == "int8"
+    tabulated = FUNCTIONS.keys() - OTHERS.keys() - builtins.names if is_looked_up else frozenset[str]()
+    return builtins._replace(names=builtins.names | builtins.integers, tabulated=frozenset(tabulated))
 
 
 def write_with(draft: Draft, builtins: Builtins | None) -> None:
@@ -173,7 +174,9 @@ def lacking(model: Model, builtins: Builtins | None) -> dict[str, tuple[int, str
 
     def reason(graph: Subgraph, operator: Operator) -> str:
         kinds = [graph.tensors[each].type for each in operator.inputs if each >= 0]
-        if not builtins.has(operator.name, kinds[0] if kinds else None):
+        computed = [each for each in operator.inputs if each >= 0 and graph.tensors[each].data is None]
+        is_function = operator.name in builtins.tabulated and len(computed) == 1
+        if not is_function and not builtins.has(operator.name, kinds[0] if kinds else None):
             return f"{operator.name} ({builtins.of} has no such builtin)"
         kinds += [graph.tensors[each].type for each in operator.outputs]
         lacks = next((kind.name for kind in kinds if (operator.name, kind) in builtins.lacks), "")
