@@ -119,6 +119,21 @@ def test_a_slice_of_many_axes_is_one_of_few(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: pip install tflite-micro, or RELAYOUT_TFLM names a Python")
+def test_a_transpose_of_six_axes_is_one_of_few(tmp_path: Path) -> None:
+    body = """d = DequantizeLinear(x, s, z)\n r = Reshape(d, dims)\n t = Transpose<perm = [0, 3, 1, 5, 2, 4]>(r)
+        y = QuantizeLinear(t, s, z)"""
+    source = model(body)
+    source.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 2, 2, 4, 2, 4]), "dims"))
+    for value, dims in ((source.graph.input[0], [1, 4, 8, 8]), (source.graph.output[0], [2, 4, 2, 4, 2, 2])):
+        value.CopyFrom(onnx.helper.make_tensor_value_info(value.name, onnx.TensorProto.INT8, dims))
+    result = relayout.convert(source, format="tflite", target="tflite-micro")
+    (graph,) = load(result.tflite).subgraphs
+    assert all(len(graph.tensors[row.inputs[0]].shape) <= 5 for row in graph.operators if row.name == "TRANSPOSE")
+    feed = {"x": np.arange(-128, 128).astype(np.int8).reshape(1, 4, 8, 8)}
+    is_right_in_both(source, result, feed, tmp_path / "turned.tflite")
+
+
+@pytest.mark.skipif(PYTHON is None, reason="no tflite-micro: pip install tflite-micro, or RELAYOUT_TFLM names a Python")
 @pytest.mark.parametrize("name", ["tflite-micro", "ethos-u"])
 def test_tflite_micro_loads_what_is_written(name: str, tmp_path: Path) -> None:
     """A sample of the units: each file is loaded, or refused before it is written."""

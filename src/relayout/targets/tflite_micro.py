@@ -11,7 +11,7 @@ from __future__ import annotations
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.formats.tflite.exporting.draft import DraftTensor
-from relayout.formats.tflite.exporting.few_axes import groups_of, own_axes, regroup_axes
+from relayout.formats.tflite.exporting.few_axes import groups_of, own_axes, regroup_axes, transpose_few
 from relayout.formats.tflite.exporting.rewriting import Rewriting
 from relayout.graph.quantized_unit import stored_reals
 from relayout.lowering.conditions import (
@@ -88,10 +88,12 @@ def shift_bytes(op: Rewriting) -> DraftTensor | None:
     return op.emit("QUANTIZE", [signed], op.result.dims, TensorType.UINT8, meaning)
 
 
+MOST_TRANSPOSED = 5  # axes that its TRANSPOSE takes
+
 MICRO = Builtins(
     "TensorFlow Lite Micro",
     frozenset(_NAMES.split()),
-    form=lambda op: join_few(op) or slice_few(op) or shift_bytes(op),
+    form=lambda op: join_few(op) or slice_few(op) or transpose_few(op, MOST_TRANSPOSED) or shift_bytes(op),
     lacks=frozenset((name, TensorType.INT64) for name in ("ARG_MAX", "ARG_MIN", "CAST")),
     on_bytes=frozenset(("ABS", "ELU")),
 )

@@ -26,10 +26,10 @@ from relayout.formats.tflite.exporting.few_axes import (
     one_by_one,
     own_axes,
     regroup_axes,
+    transpose_few,
 )
 from relayout.formats.tflite.exporting.older import REWRITES
 from relayout.formats.tflite.exporting.rewriting import Form
-from relayout.layout.perm import transposes_of_few_axes
 from relayout.targets.litert_gpu.operator_form import EACH, MOST_AXES, STRETCHED
 from relayout.targets.litert_gpu.product_forms import PRODUCTS, bias_as_addition, weights_first
 from relayout.targets.litert_gpu.rewriting import GpuRewriting, sizes_of
@@ -62,16 +62,7 @@ def elements_of_few_axes(writing: GpuRewriting) -> DraftTensor | None:
 
 def transpose_of_few_axes(writing: GpuRewriting) -> DraftTensor | None:
     """Write a TRANSPOSE as TRANSPOSEs of four axes."""
-    operator = writing.operator
-    if operator.name != "TRANSPOSE" or _rank(writing) <= MOST_AXES:
-        return None
-    source, perm = operator.inputs[:2]
-    if source is None or perm is None or perm.array is None:
-        return None
-    steps = list(transposes_of_few_axes(source.dims, [int(axis) for axis in perm.array], MOST_AXES))
-    for extents, order in steps:
-        source = writing.transpose(writing.reshape(source, [int(extent) for extent in extents]), order)
-    return source
+    return transpose_few(writing, MOST_AXES)
 
 
 def along_axes_of_few(writing: GpuRewriting) -> DraftTensor | list[DraftTensor] | None:

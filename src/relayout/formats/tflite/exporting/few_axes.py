@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from relayout.formats.tflite.exporting.builder import BuiltinBuilder
 from relayout.formats.tflite.exporting.draft import Dims, Draft, DraftOperator, DraftTensor
 from relayout.formats.tflite.exporting.file_order import LARGEST_RANK
+from relayout.formats.tflite.exporting.rewriting import Rewriting
+from relayout.layout.perm import transposes_of_few_axes
 
 REDUCTIONS = frozenset(["MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM"])
 PADS = frozenset(["MIRROR_PAD", "PAD", "PADV2"])
@@ -113,6 +115,19 @@ def regroup_axes(
             results.append(tuple(1 if place in own else dim for place, dim in enumerate(dims)))
     operands = [None if each is None else joined.get(each, each) for each in operator.inputs]
     return _on_groups(op, operator, operands, own, groups, results)
+
+
+def transpose_few(
+    op: Rewriting,
+    most: int,  # axes that a TRANSPOSE may have
+) -> DraftTensor | None:
+    """Write a TRANSPOSE of more axes as such of few, with a RESHAPE before each; None of any other operator."""
+    if op.operator.name != "TRANSPOSE" or len(op.operands[0].dims) <= most or op.operands[1].array is None:
+        return None
+    tensor = op.operands[0]
+    for extents, order in transposes_of_few_axes(tensor.dims, [int(axis) for axis in op.operands[1].array], most):
+        tensor = op.transpose(op.reshape(tensor, extents, like=op.operands[0]), order)
+    return op.reshape(tensor, op.result.dims, like=op.operands[0])
 
 
 def one_by_one(
