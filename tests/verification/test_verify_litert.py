@@ -20,8 +20,8 @@ from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
 from relayout.verification import Verdict, litert_runtime, verify
 from relayout.verification.compare import Spread, moved_by_rounding
 from relayout.verification.litert import LiteRTSide
-from relayout.verification.litert_runtime import OPTIMIZED, LiteRTFile
-from relayout.verification.side import open_side
+from relayout.verification.litert_runtime import DEFAULT, OPTIMIZED, WITHOUT_DELEGATE, LiteRTFile, LiteRTRunner
+from relayout.verification.side import Feeds, RunError, open_side
 
 MODELS = Path(__file__).parents[2] / "models"
 
@@ -65,6 +65,50 @@ def test_what_the_default_delegate_does_not_take_runs_without() -> None:
     assert [note for note in report.notes if "XNNPACK" in note]
     with pytest.raises(ReadError, match="LiteRT cannot run the model"):
         LiteRTSide(Net().op("CUSTOM Other", [], []).bytes())
+
+
+def test_a_run_that_the_default_delegate_ends_is_repeated_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure is planted: of convolutions of no elements XNNPACK reads extents that are not set, at random."""
+    failing = [DEFAULT]
+
+    class Failing(litert_runtime.Interpreter):
+        def __init__(self, package: str, source: str | bytes, kernels: str, preserve: bool) -> None:
+            super().__init__(package, source, kernels, preserve)
+            self.kernels = kernels
+
+        def invoke(self) -> None:
+            if self.kernels in failing:
+                raise RuntimeError(f"{self.kernels} failed to reshape runtime")
+            self.ask("call", ("invoke",), (), {})
+
+    monkeypatch.setattr(litert_runtime, "Interpreter", Failing)
+    text = "(float[2,3] x) => (float[2,3] y) { y = Neg(x) }"
+    result = convert(onnx_of(text), format="tflite")
+    report = verify(onnx_of(text), result)
+    assert report.ok
+    assert [note for note in report.notes if "XNNPACK" in note] == [WITHOUT_DELEGATE]
+    assert not verify(onnx_of(text.replace("Neg", "Abs")), result).ok
+    failing.append(OPTIMIZED)
+    with pytest.raises(RunError, match=f"{DEFAULT} failed to reshape"):
+        verify(onnx_of(text), result)
+
+
+def test_extents_that_the_delegate_leaves_unset_are_a_missing_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extents are planted: beside an extent of 0 XNNPACK leaves others as the memory was."""
+
+    class Unset:
+        def get_tensor(self, index: int) -> None:
+            raise ValueError("array is too big")
+
+        def _get_tensor_details(self, index: int, subgraph: int) -> dict[str, object]:
+            return {"shape": [0, *3 * [2**31 - 1]], "dtype": np.float32}
+
+    side = LiteRTSide(MODELS / "tinynet_float.tflite")
+    runner = LiteRTRunner(side, DEFAULT, preserve=False)
+    monkeypatch.setattr(runner, "_interpreter", Unset())
+    feeds: Feeds = {}
+    monkeypatch.setattr(runner, "_fed", feeds)
+    assert runner.run(feeds, [side.outputs[0].name]) == {}
 
 
 def test_a_model_that_ends_litert_is_one_error() -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -145,7 +146,7 @@ def _answered(ask: Callable[[], Any]) -> Any:
 
 DEFAULT, REFERENCE, OPTIMIZED = "AUTO", "BUILTIN_REF", "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
 """LiteRT's names for its kernels: XNNPACK's where it takes an operator, and those besides."""
-WITHOUT_DELEGATE = "LiteRT's default delegate, XNNPACK, does not take the source: it ran without"
+WITHOUT_DELEGATE = f"LiteRT's default delegate, XNNPACK, does not take the .tflite: it ran with {OPTIMIZED}"
 LITERT, TENSORFLOW = "ai_edge_litert", "tensorflow.lite.python"
 """Whose interpreter runs a model: TensorFlow's has the Flex delegate, which runs operators of TensorFlow."""
 NEEDED = {  # the message where it is not there
@@ -220,9 +221,13 @@ class LiteRTFile(RunnableModel):
                 interpreter = self._new_interpreter(OPTIMIZED, preserve)
             except ReadError:
                 raise error from None
-            if WITHOUT_DELEGATE not in self.notes:
-                self.notes.append(WITHOUT_DELEGATE)
+            self.note_without_delegate()
             return interpreter
+
+    def note_without_delegate(self) -> None:
+        """Say once that the model ran without the default delegate."""
+        if WITHOUT_DELEGATE not in self.notes:
+            self.notes.append(WITHOUT_DELEGATE)
 
     def _new_interpreter(self, kernels: str, preserve: bool) -> Any:
         package = self._package
@@ -350,26 +355,45 @@ class LiteRTRunner:
             except ValueError:  # fused away, inside a branch that was not taken, or without elements
                 details = self._interpreter._get_tensor_details(index, 0)
                 if 0 in details["shape"]:
-                    arrays[name] = np.zeros(details["shape"], details["dtype"])
+                    with suppress(ValueError):  # too many elements: XNNPACK leaves extents beside one of 0 unset
+                        arrays[name] = np.zeros(details["shape"], details["dtype"])
         return arrays
 
     def _invoke(self, feeds: Feeds) -> None:
-        interpreter = self._interpreter
         feeds = {**self._model.initial, **feeds}
         try:
-            current = {int(d["index"]): tuple(d["shape"]) for d in interpreter.get_input_details()}
-            shapes = {self._model.indices[name]: array.shape for name, array in feeds.items()}
-            for index, shape in shapes.items():
-                if current[index] != shape:
-                    interpreter.resize_tensor_input(index, shape)
-            interpreter.allocate_tensors()
-            interpreter.reset_all_variables()
-            for name, array in feeds.items():
-                interpreter.set_tensor(self._model.indices[name], _bytes(array))
-            interpreter.invoke()
+            self._start(feeds)
         except (ValueError, RuntimeError) as error:
-            self._model.require_delegate(error)
-            raise RunError(self._model.runtime[0], self._model.label, error) from None
+            if not self._runs_without_delegate(feeds):
+                self._model.require_delegate(error)
+                raise RunError(self._model.runtime[0], self._model.label, error) from None
+
+    def _start(self, feeds: Feeds) -> None:
+        interpreter = self._interpreter
+        current = {int(d["index"]): tuple(d["shape"]) for d in interpreter.get_input_details()}
+        shapes = {self._model.indices[name]: array.shape for name, array in feeds.items()}
+        for index, shape in shapes.items():
+            if current[index] != shape:
+                interpreter.resize_tensor_input(index, shape)
+        interpreter.allocate_tensors()
+        interpreter.reset_all_variables()
+        for name, array in feeds.items():
+            interpreter.set_tensor(self._model.indices[name], _bytes(array))
+        interpreter.invoke()
+
+    def _runs_without_delegate(self, feeds: Feeds) -> bool:
+        """Run without the default delegate, which may fail over computed extents of 0; tell if that runs."""
+        kernels, preserve = self._kind
+        if kernels != DEFAULT:
+            return False
+        try:
+            self._interpreter = self._model.interpreter(OPTIMIZED, preserve)
+            self._start(feeds)
+        except (ValueError, RuntimeError, RelayoutError):
+            return False
+        self._kind = OPTIMIZED, preserve
+        self._model.note_without_delegate()
+        return True
 
 
 class ReferenceRunner:
