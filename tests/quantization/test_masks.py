@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,9 @@ import pytest
 from calibrating import decibels, float_operators, run_reals
 
 import relayout
+from relayout.formats.tflite.container.loading import load
+from relayout.formats.tflite.container.model import array_content
+from relayout.quantization.findings import with_constants
 from rules.law import Array, with_runtime
 from small import build
 
@@ -167,12 +171,73 @@ def test_a_large_factor_of_scores_is_no_mask() -> None:
     assert noise("a = MatMul(x, w) b = Mul(a, large) y = Softmax<axis = -1>(b)", constants, "ethos-u") > 25
 
 
+MOVES = {  # operators that move a mask `half` -> and its operators
+    "joined": "m = Concat<axis = 2>(half, zeros)",
+    "divided": "a, b = Split<axis = 2, num_outputs = 2>(half) m = Concat<axis = 2>(b, zeros, a)",
+    "gathered": "g = GatherND(half, places) m = Concat<axis = 2>(g, zeros)",
+    "from depth to space": """f = Reshape(half, four) g = DepthToSpace<blocksize = 2>(f) h = Reshape(g, three)
+        m = Concat<axis = 2>(h, zeros)""",
+    "from space to depth": """f = Reshape(half, four) g = SpaceToDepth<blocksize = 2>(f) h = Reshape(g, three)
+        m = Concat<axis = 2>(h, zeros)""",
+}
+
+
 @pytest.mark.parametrize("target", ["litert", "ethos-u"])
-def test_a_mask_behind_operators_that_move_it(target: str) -> None:
-    operators = """s = MatMul(x, w) m = Concat<axis = 2>(half, zeros) t = Add(s, m) p = Softmax<axis = -1>(t)
-        y = MatMul(p, u)"""
-    constants = {**WEIGHTS, "zeros": np.zeros((1, 8, 8), np.float32)}
-    assert noise(operators, constants, target, ", float[1,8,8] half") > 25
+@pytest.mark.parametrize("name", MOVES)
+def test_a_mask_behind_operators_that_move_it(name: str, target: str) -> None:
+    operators = f"s = MatMul(x, w) {MOVES[name]} t = Add(s, m) p = Softmax<axis = -1>(t) y = MatMul(p, u)"
+    constants = {
+        "zeros": np.zeros((1, 8, 8), np.float32),
+        "places": np.stack(np.meshgrid([0], [3, 1, 2, 0, 7, 6, 5, 4], np.arange(8), indexing="ij"), -1),
+        "four": np.array([1, 4, 4, 4]),
+        "three": np.array([1, 8, 8]),
+    }
+    used = {each: array for each, array in constants.items() if each in re.findall(r"\w+", operators)}
+    assert noise(operators, {**WEIGHTS, **used}, target, ", float[1,8,8] half") > 25
+
+
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+def test_a_part_of_an_operand_masks(target: str) -> None:
+    """The other part goes elsewhere."""
+    operators = """s = MatMul(x, w) a, b = Split<axis = 2, num_outputs = 2>(half) m = Concat<axis = 2>(b, zeros)
+        t = Add(s, m) p = Softmax<axis = -1>(t) q = MatMul(p, u) y = Concat<axis = 2>(q, a)"""
+    model = build("float[1,8,16] x, float[1,8,8] half", operators, {**WEIGHTS, "zeros": np.zeros((1, 8, 12), "f")})
+    rng = np.random.default_rng(1)
+    half = np.tile(np.where(np.arange(8) < 5, 0, -1e4).astype(np.float32), (1, 8, 1))
+    samples = [{"x": rng.normal(size=(1, 8, 16)).astype(np.float32), "half": half} for _ in range(9)]
+    result = relayout.convert(model, format="tflite", target=target, quantize="int8", calibrate=samples[1:])
+    (expected,), (got,) = with_runtime(model, samples[0]), run_reals(result.tflite, samples[0])
+    assert decibels(expected[..., :16], got[..., :16]) > 25
+
+
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+def test_a_mask_that_is_an_output_as_well(target: str) -> None:
+    """It is as deep there as in the source."""
+    mask = np.where(np.tri(8, 16, dtype=bool), 0, -1e4).astype(np.float32)
+    model = build(
+        "float[1,8,16] x",
+        "s = MatMul(x, w) t = Add(s, mask) p = Softmax<axis = -1>(t) y = MatMul(p, u) z = Identity(mask)",
+        {**WEIGHTS, "mask": mask},
+        outputs=("y", "z"),
+    )
+    samples = [{"x": np.random.default_rng(seed).normal(size=(1, 8, 16)).astype(np.float32)} for seed in range(9)]
+    result = relayout.convert(model, format="tflite", target=target, quantize="int8", calibrate=samples[1:])
+    for expected, got in zip(with_runtime(model, samples[0]), run_reals(result.tflite, samples[0]), strict=True):
+        assert decibels(expected, got) > 25
+
+
+def test_another_constant_of_an_operator_changes_no_output() -> None:
+    """The graph reads it, too."""
+    model = build("float[3] x", "y = Add(x, c)", {"c": np.ones(3, np.float32)})
+    (graph,) = load(relayout.convert(model, format="tflite").tflite).subgraphs
+    (row,) = graph.operators
+    (slot,) = [slot for slot, place in enumerate(row.inputs) if graph.tensors[place].data is not None]
+    (place, constant) = row.inputs[slot], graph.tensors[row.inputs[slot]]
+    other = replace(constant, data=array_content(np.zeros(3, np.float32)))
+    changed = with_constants(graph._replace(outputs=(*graph.outputs, place)), {(0, slot): other})
+    assert changed.tensors[place] is constant
+    assert changed.tensors[changed.operators[0].inputs[slot]].content.view(np.float32).tolist() == [0, 0, 0]
+    assert with_constants(graph, {(0, slot): other}).tensors[place] is other
 
 
 NARROW = {"w": WEIGHTS["w"][:, :8], "u": WEIGHTS["u"][:8]}

@@ -170,6 +170,15 @@ def test_operators_that_stay_float(image: onnx.ModelProto) -> None:
         quantized(image, keep_float=["z"])
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_an_operator_of_several_results_stays_float(name: str) -> None:
+    """Any of them names it."""
+    text = "m = MatMul(x, w) a, b = Split<axis = 2, num_outputs = 2>(m) c = Concat<axis = 2>(b, a) y = MatMul(c, w)"
+    model = build("float[1,8,16] x", text, {"w": (16, 16)})
+    assert float_operators(quantized(model, keep_float=[name])) == {"SPLIT": 1}
+    assert not float_operators(quantized(model))
+
+
 def test_a_float_tflite(image: onnx.ModelProto, tmp_path: Path) -> None:
     relayout.convert(image, format="tflite").save(tmp_path / "float.tflite")
     source = str(tmp_path / "float.tflite")

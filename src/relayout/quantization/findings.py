@@ -22,6 +22,7 @@ TERMS = (*traits.SQUARES, "ABS", "EXP")  # terms of a sum that a value is divide
 STEPS = {"int8": 255, "int16x8": 32767}
 """Kind of quantization -> steps of the integers."""
 FEWEST_STEPS = 32  # steps of 8 bits that a joined value may have before a report speaks of it: fewer than 5 bits
+Joined = tuple[tuple[str, float], ...]  # the values that an operator joins, and the greatest number of each
 PARTS = "/|__"  # marks behind the name of a value, in names of tensors that stand for a part of its operator
 
 
@@ -42,7 +43,7 @@ def is_quantized(graph: Subgraph, tensors: Iterable[int]) -> bool:
 def with_constants(graph: Subgraph, changes: Mapping[tuple[int, int], Tensor]) -> Subgraph:
     """Return a graph with other constants for some operands, by the places of an operator and of its operand."""
     tensors, operators = list(graph.tensors), list(graph.operators)
-    readers = Counter(each for row in graph.operators for each in row.inputs)
+    readers = Counter([*graph.outputs, *(each for row in graph.operators for each in row.inputs)])
     for (number, slot), constant in changes.items():
         place, inputs = operators[number].inputs[slot], list(operators[number].inputs)
         if readers[place] == 1:
@@ -82,7 +83,7 @@ class JoinedOutput(NamedTuple):
     """An output that joins values of very different ranges, and so gives the small ones a few steps."""
 
     name: str  # the output
-    values: tuple[tuple[str, float], ...]  # the joined values and the greatest number of each
+    values: Joined
 
     def __str__(self) -> str:
         """Return a sentence for the report."""
@@ -189,11 +190,10 @@ def parted_functions(
     least = 1 if for_litert else 2
     parts: dict[str, list[tuple[str, str]]] = {}
     for graph in file.subgraphs:
-        for operator in graph.operators:
-            tensor = graph.tensors[operator.outputs[0]].name
+        for name, tensor in [(row.name, graph.tensors[each].name) for row in graph.operators for each in row.outputs]:
             ends = [len(tensor), *(mark.start() for mark in reversed([*re.finditer(PARTS, tensor)]))]
             value = next((tensor[:end] for end in ends if tensor[:end] in values), "")
-            parts.setdefault(value, []).append((tensor, operator.name))
+            parts.setdefault(value, []).append((tensor, name))
     parts.pop("", None)
     return {
         tensor: f"a part of {value}, of which others have no integers"
@@ -247,7 +247,7 @@ def _normalizing(graph: Subgraph) -> list[Operator]:
     chosen = [operator for root in roots for operator in _variance(graph, root, producers)]
     chosen_outputs = {each for before in chosen for each in before.outputs}
     for operator in graph.operators:
-        is_new = operator.outputs[0] not in chosen_outputs
+        is_new = chosen_outputs.isdisjoint(operator.outputs)
         if is_new and _scales(operator, _computed(graph, operator), chosen_outputs):
             chosen.append(operator)
             chosen_outputs.update(operator.outputs)
@@ -318,21 +318,17 @@ def joined_outputs(
 ) -> tuple[JoinedOutput, ...]:
     """Return the outputs of a float file that join values of very different ranges."""
     graph = file.subgraphs[0]
+    joins = _uneven_joins(graph, ranges)
     return tuple(
-        JoinedOutput(graph.tensors[output].name, values)
-        for output in graph.outputs
-        for row in operators_before(graph, [output], _joined_operands)
-        if (values := _uneven_values(graph, row, ranges))
+        JoinedOutput(graph.tensors[output].name, values) for output in graph.outputs for values in joins.get(output, ())
     )
 
 
 def real_joins(file: Model, ranges: Mapping[str, tuple[float, float]]) -> dict[str, str]:
     """Return the results of operators that join values of very different ranges, and move them on to real outputs."""
-    graph, reals = file.subgraphs[0], dict[int, str]()
-    for row in reversed(operators_before(graph, graph.outputs, _joined_operands)):
-        if _uneven_values(graph, row, ranges) or not reals.keys().isdisjoint(row.inputs):
-            reals[row.outputs[0]] = graph.tensors[row.outputs[0]].name
-    return dict.fromkeys(reals.values(), "one scale leaves a joined value few steps")
+    graph = file.subgraphs[0]
+    names = [graph.tensors[each].name for each in _uneven_joins(graph, ranges)]
+    return dict.fromkeys(names, "one scale leaves a joined value few steps")
 
 
 def _joined_operands(row: Operator) -> tuple[int, ...] | None:
@@ -340,18 +336,22 @@ def _joined_operands(row: Operator) -> tuple[int, ...] | None:
     return traits.selected_operands(row) if row.name in traits.JOINS | traits.VIEWS else None
 
 
-def _uneven_values(
-    graph: Subgraph, row: Operator, ranges: Mapping[str, tuple[float, float]]
-) -> tuple[tuple[str, float], ...]:
-    """Return the values that an operator joins and the greatest number of each, if one is far smaller than another."""
-    values = []
-    for each in row.inputs if row.name in traits.JOINS else ():
-        views = operators_before(graph, [each], lambda view: view.inputs[:1] if view.name in traits.VIEWS else None)
-        names = [graph.tensors[place].name for place in (views[-1].inputs[0] if views else each, each)]
-        ends = next((ranges[name] for name in names if name in ranges), None)
-        if ends is not None:
-            values.append((names[0], max(map(abs, ends))))
-    return tuple(values) if _fewest_steps(values) < FEWEST_STEPS else ()
+def _uneven_joins(graph: Subgraph, ranges: Mapping[str, tuple[float, float]]) -> dict[int, dict[Joined, None]]:
+    """Return the joins on the way to each tensor in which one value is far smaller than another, the last one first."""
+    joins, roots = dict[int, dict[Joined, None]](), dict[int, int]()  # view -> its root
+    for row in reversed(operators_before(graph, graph.outputs, _joined_operands)):
+        operands, (result, *_) = _joined_operands(row) or (), row.outputs
+        values = []
+        for each in operands:
+            names = [graph.tensors[place].name for place in (roots.get(each, each), each)]
+            ends = next((ranges[name] for name in names if name in ranges), None)
+            values += [] if ends is None else [(names[0], max(map(abs, ends)))]
+        if row.name in traits.VIEWS:
+            roots[result] = roots.get(row.inputs[0], row.inputs[0])
+        own = [tuple(values)] if _fewest_steps(values) < FEWEST_STEPS else []  # of one value there are all steps
+        if before := dict.fromkeys([*own, *(join for each in operands for join in joins.get(each, ()))]):
+            joins[result] = before
+    return joins
 
 
 def _fewest_steps(values: Iterable[tuple[str, float]]) -> float:

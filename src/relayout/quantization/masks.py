@@ -43,7 +43,8 @@ def sums_with_masks(
 ) -> list[str]:
     """Return the results of operators that mask the scores of a Softmax of real numbers."""
     graphs = [_MaskedGraph(graph, reals, None, are_real=True) for graph in file.subgraphs]
-    return [each.name_of(row) for each in graphs for row in each.rows if row.name not in BIASED]
+    rows = [(each.graph, row) for each in graphs for row in each.rows if row.name not in BIASED]
+    return [graph.tensors[each].name for graph, row in rows for each in row.outputs]
 
 
 def tests_for_infinity(file: Model) -> dict[str, str]:
@@ -56,7 +57,7 @@ def tests_for_infinity(file: Model) -> dict[str, str]:
             [each for row in tests for each in row.inputs],
             lambda row: row.inputs if row.name in ("ABS", "MUL") else selected_operands(row),
         )
-        results += [graph.tensors[row.outputs[0]].name for row in (*tests, *before)]
+        results += [graph.tensors[each].name for row in (*tests, *before) for each in row.outputs]
     return dict.fromkeys(results, "integers are never infinite")
 
 
@@ -90,9 +91,9 @@ def with_shallow_masks(
 def _near_limits(graph: Subgraph, reals: Collection[str], ranges: Mapping[str, Range]) -> Changes:
     """Return limits no farther than the range of what they bound: the scale of one far beyond it would be none."""
     changes: Changes = {}
-    for number, row in enumerate(graph.operators):
+    for number, row in [each for each in enumerate(graph.operators) if each[1].name in LIMITS]:
         name = graph.tensors[row.outputs[0]].name
-        for slot, place in enumerate(row.inputs if row.name in LIMITS and name in ranges and name not in reals else ()):
+        for slot, place in enumerate(row.inputs if name in ranges and name not in reals else ()):
             numbers = numbers_of(graph, place)
             if numbers is not None and np.abs(numbers).max(initial=0) > MOST:
                 changes[number, slot] = _with_numbers(graph.tensors[place], np.clip(numbers, *ranges[name]))
@@ -124,11 +125,12 @@ class _MaskedGraph:
         are_real: bool,
     ) -> None:
         self.graph, self.ranges, self.are_real = graph, ranges, are_real
-        ends = [row for row in graph.operators if row.name in FLOORS and (self.name_of(row) in reals) == are_real]
+        ends = [row for row in graph.operators if row.name in FLOORS]
+        ends = [row for row in ends if (graph.tensors[row.outputs[0]].name in reals) == are_real]
         self.factors = {row.inputs[0]: 1.0 for row in ends}  # tensor -> by what an end sees it multiplied, at least
         for row in reversed(graph.operators):
             for place, own in self._steps(row):
-                factor = own * self.factors[row.outputs[0]]
+                factor = own * self._least_factor(row)
                 if abs(factor) < abs(self.factors.get(place, inf)):
                     self.factors[place] = factor
         self.masks = dict[int, Range]()  # tensor that masks -> its range where it does not
@@ -136,15 +138,15 @@ class _MaskedGraph:
         self.rows: list[Operator] = []  # operators that compute such tensors
         for row in graph.operators:
             if (scores := self._scores(row)) is not None:
-                self.masks[row.outputs[0]] = scores
+                self.masks |= {each: scores for each in row.outputs if each in self.factors}
                 self.rows.append(row)
         lowest = {row.inputs[0]: FLOORS[row.name] for row in ends if row.inputs[0] in self.masks}
         self.floors = {place: floor(self.masks[place][0], depth) for place, floor in lowest.items()}
         self.below = max((self.masks[place][1] - floor for place, floor in self.floors.items()), default=depth)
 
-    def name_of(self, row: Operator) -> str:
-        """Return the name of an operator's result."""
-        return self.graph.tensors[row.outputs[0]].name
+    def _least_factor(self, row: Operator) -> float:
+        """Return by what an end sees the results of an operator multiplied, at least; infinity if no end sees them."""
+        return min((self.factors[each] for each in row.outputs if each in self.factors), key=abs, default=inf)
 
     def ignored_biases(self) -> Changes:
         """Return biases whose masks are so low that the quantizer leaves them out of ranges."""
@@ -159,9 +161,9 @@ class _MaskedGraph:
 
     def make_shallow(self, changes: Changes, limits: dict[str, Range]) -> None:
         """Add constants that mask no deeper than an end sees, and new ranges, also where no sample masks."""
-        results = {row.outputs[0] for row in self.rows if row.name in BIASED or not self.are_real}
+        results = {each for row in self.rows if row.name in BIASED or not self.are_real for each in row.outputs}
         for number, row in enumerate(self.graph.operators):
-            places = (*row.inputs, row.outputs[0]) if row.outputs[0] in results else ()
+            places = () if results.isdisjoint(row.outputs) else (*row.inputs, *row.outputs)
             for slot, place in enumerate(places):
                 tensor = self.graph.tensors[place]
                 if place in self.masks and tensor.data is None:
@@ -184,8 +186,8 @@ class _MaskedGraph:
 
     def _steps(self, row: Operator) -> list[tuple[int, float]]:
         """Return the operands of which a result on the way to an end is made, and by what each is multiplied."""
-        factor = self.factors.get(row.outputs[0])
-        if factor is None:
+        factor = self._least_factor(row)
+        if factor == inf:
             return []
         if row.name in SUMS:
             steps = [(row.inputs[0], 1.0), (row.inputs[1], 1.0 if row.name == "ADD" else -1.0)]
@@ -238,10 +240,12 @@ class _MaskedGraph:
 
     def _scores(self, row: Operator) -> Range | None:
         """Return the range of a result where it does not mask; None where it never does."""
-        steps, (least, most) = self._steps(row), self._seen(row.outputs[0], (-inf, inf))
+        steps = self._steps(row)
         masking = [place in self.masks for place, _ in steps]
         if not any(masking) or (row.name == "MAXIMUM" and not all(masking)):
             return None
+        lows, highs = zip(*(self._seen(each, (-inf, inf)) for each in row.outputs), strict=True)
+        least, most = min(lows), max(highs)
         if row.name in BIASED:
             return least, most
         parts = [(place, own) for place, own in steps if self._masking_part(place, self.factors[place]) < 1]

@@ -119,10 +119,7 @@ ENDS = {"INPUT": "input_type", "OUTPUT": "output_type"}  # the quantizer's name 
 Row = dict[str, Any]
 
 
-def recipe(
-    request: QuantizationRequest,  # what is asked for
-    float_tensors: Iterable[str] = (),  # results of operators that stay float
-) -> list[Row]:
+def recipe(request: QuantizationRequest) -> list[Row]:
     """Return the rows of a request."""
     if request.kind == "float16":
         halves = _tensor(16, "FLOAT", is_symmetric=True, granularity=BY_CHANNEL)
@@ -132,12 +129,23 @@ def recipe(
         rows = [_row(ALL, WEIGHTS, "INTEGER", activations)]
         rows += [_row(name, {**WEIGHTS, "granularity": BY_TENSOR}, "INTEGER", activations) for name in ONE_SCALE]
         rows += [] if activations is None else _ends(request)
-    return [*rows, *_float_rows(float_tensors)]
+    return rows
 
 
-def _float_rows(tensors: Iterable[str]) -> list[Row]:
+def _float_rows(file: Model, tensors: Mapping[str, str]) -> list[Row]:
     """Return the rows of operators that stay float, by the tensors that they give."""
-    return [{"regex": f"^{re.escape(name)};$", **_FLOAT} for name in tensors]
+    scopes = [
+        "".join(f"{each};" for each in names)
+        for names in _names_of_results(file)
+        if not tensors.keys().isdisjoint(names)
+    ]
+    return [{"regex": f"^{re.escape(scope)}$", **_FLOAT} for scope in scopes]
+
+
+def _names_of_results(file: Model) -> list[list[str]]:
+    """Return the names of the tensors that each operator gives, where it gives any."""
+    rows = [(graph, row) for graph in file.subgraphs for row in graph.operators if row.outputs]
+    return [[graph.tensors[each].name for each in row.outputs] for graph, row in rows]
 
 
 _FLOAT: Row = {"operation": ALL, "algorithm_key": "no_quantize", "op_config": {"compute_precision": "FLOAT"}}
@@ -230,10 +238,11 @@ def quantize_file(
             reals |= findings.real_joins(file, ranges) if joins_matter and request.output_type in REALS else {}
             reals = {name: why for name, why in reals.items() if name not in reasons}
             reasons.update(reals)
-            return pixels | masked, _float_rows(reals)
+            return pixels | masked, _float_rows(file, reals)
 
         key = file.signatures[0].key
-        ranges, count = quantized_file(source, result, recipe(request, reasons), key, samples, decide)
+        rows = [*recipe(request), *_float_rows(file, reasons)]
+        ranges, count = quantized_file(source, result, rows, key, samples, decide)
         written = load(result.read_bytes())
         graphs = tuple(map(_without_copies, written.subgraphs))
         quantized = _with_names_of_ends(written._replace(files=file.files, subgraphs=graphs), file)
@@ -258,8 +267,9 @@ def _reasons(
     faster = slow | (findings.normalizations(file) if for_litert else {})
     faster |= dict.fromkeys(sums_with_masks(file, faster.keys() | reasons.keys()), MASKING)
     faster |= findings.parted_functions(file, frozenset(operators.values()), reasons | faster, for_litert=for_litert)
-    is_all = for_litert and len(reasons | faster) == sum(len(graph.operators) for graph in file.subgraphs)
-    return reasons if is_all else faster | reasons
+    both = faster | reasons
+    is_all = for_litert and not any(both.keys().isdisjoint(names) for names in _names_of_results(file))
+    return reasons if is_all else both
 
 
 def _with_unique_names(file: Model) -> Model:
@@ -288,9 +298,8 @@ def _with_whole_ranks(graph: Subgraph) -> Subgraph:
     """Return a graph whose constants have the rank of the result with which they share a scale, or none."""
     changes = dict[tuple[int, int], Tensor]()
     for number, row in enumerate(graph.operators):
-        rank = len(graph.tensors[row.outputs[0]].shape)
         for slot, place in enumerate(row.inputs if row.name in ONE_SCALE_FOR_ALL else ()):
-            own = graph.tensors[place]
+            rank, own = len(graph.tensors[row.outputs[0]].shape), graph.tensors[place]
             if own.data is not None and own.type == TensorType.FLOAT32 and 0 < len(own.shape) < rank:
                 shape = (*[1] * (rank - len(own.shape)), *own.shape)
                 changes[number, slot] = replace(own, shape=shape, signature=shape)
@@ -350,10 +359,12 @@ def _is_computed_and_static(graph: Subgraph, index: int) -> bool:
 def _without_copies(graph: Subgraph) -> Subgraph:
     """Return a graph that copies no integers and tests none for NaN: what an output is a copy of is the output."""
     producers = {each: row for row in graph.operators for each in row.outputs}
-    copies = {row.outputs[0]: each for row in graph.operators for each in _copied(graph, row, producers)}
+    operands = [(row, _copied(graph, row, producers)) for row in graph.operators]
+    copies = {row.outputs[0]: place for row, place in operands if place is not None}
     same = {result: place for result, place in copies.items() if result not in graph.outputs}
     computed = producers.keys() - same.keys() - {*graph.outputs}
     ends = {place: result for result, place in copies.items() if result not in same and place in computed}
+    superfluous = {*same, *ends.values()}
 
     def renamed(tensor: int) -> int:
         while tensor in same:
@@ -363,22 +374,25 @@ def _without_copies(graph: Subgraph) -> Subgraph:
     rows = [
         row._replace(inputs=tuple(map(renamed, row.inputs)), outputs=tuple(map(renamed, row.outputs)))
         for row in graph.operators
-        if row.outputs[0] not in (*same, *ends.values())
+        if superfluous.isdisjoint(row.outputs)
     ]
     read = {*graph.outputs, *(each for row in rows for each in row.inputs)}
     return graph._replace(operators=tuple(row for row in rows if row.name != "NOT_EQUAL" or row.outputs[0] in read))
 
 
-def _copied(graph: Subgraph, row: Operator, producers: Mapping[int, Operator]) -> list[int]:
+def _copied(graph: Subgraph, row: Operator, producers: Mapping[int, Operator]) -> int | None:
     """Return the operand of which a RESHAPE, or a choice `SELECT_V2(NOT_EQUAL(x, x), c, y)`, always is a copy."""
-    place = row.inputs[0] if row.name == "RESHAPE" else -1
+    place = row.inputs[0] if row.name == "RESHAPE" else None
     test = producers.get(row.inputs[0]) if row.name == "SELECT_V2" else None
     if test is not None and test.name == "NOT_EQUAL" and test.inputs[0] == test.inputs[1]:
-        place = row.inputs[2] if graph.tensors[test.inputs[0]].type in findings.BYTES else -1
+        place = row.inputs[2] if graph.tensors[test.inputs[0]].type in findings.BYTES else None
+    if place is None:
+        return None
     operand, result = graph.tensors[place], graph.tensors[row.outputs[0]]
     meaning = result.quantization
     is_same = operand.shape == result.shape and meaning is not None and meaning.equals(operand.quantization)
-    return [place] if place >= 0 and is_same else []
+    # XNNPACK writes no output that dequantizes a constant.
+    return place if is_same and operand.data is None else None
 
 
 def _with_names_of_ends(quantized: Model, file: Model) -> Model:
@@ -428,7 +442,7 @@ def _refuse_unseen(file: Model, kind: str) -> None:
     (graph, *_) = file.subgraphs
     hiding = [row for row in graph.operators if row.name in UNSEEN]
     if hiding:
-        first = graph.tensors[hiding[0].outputs[0]].name
+        first = graph.tensors[[*hiding[0].outputs, *hiding[0].inputs][0]].name  # an IF may have no results
         counts = ", ".join(f"{name} ×{count}" for name, count in sorted(Counter(row.name for row in hiding).items()))
         raise QuantizationError(
             f"--quantize {kind}: samples show no ranges inside of {counts} (first: {first}); --quantize dynamic needs"
@@ -442,15 +456,13 @@ def _named(file: Model, names: Sequence[str], operators: Mapping[str, str]) -> l
     Raises:
         NamesError: a name is none of the file's.
     """
-    output_names = [
-        graph.tensors[each].name for graph in file.subgraphs for row in graph.operators for each in row.outputs[:1]
-    ]
+    results = _names_of_results(file)
     chosen: dict[str, None] = {}
     for name in names:
         pattern = operators.get(name, name)
-        matches = [each for each in output_names if _stands_for(each, pattern)]
+        matches = [each for row in results if any(_stands_for(own, pattern) for own in row) for each in row]
         if not matches:
-            known = [*operators, *output_names]
+            known = [*operators, *(each for row in results for each in row)]
             raise NamesError(f"{KEPT} {name}: there is no operator or value of that name{nearest_values(name, known)}")
         chosen |= dict.fromkeys(matches)
     return list(chosen)
@@ -458,9 +470,8 @@ def _named(file: Model, names: Sequence[str], operators: Mapping[str, str]) -> l
 
 def _stands_for(tensor: str, name: str) -> bool:
     """Return whether a tensor has a name, or is a part of the operator that gives the value of that name."""
-    if tensor == name or fnmatchcase(tensor, name):
-        return True
-    return re.match(f"{re.escape(name)}({findings.PARTS})", tensor) is not None
+    is_part = re.match(f"{re.escape(name)}({findings.PARTS})", tensor) is not None
+    return is_part or tensor == name or fnmatchcase(tensor, name)
 
 
 # Steps of a kernel's integers in which its bias fits.

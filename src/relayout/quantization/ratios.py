@@ -38,7 +38,7 @@ def real_ratios(
             continue
         part = _non_negative_part(graph, operand, ranges)
         rows = [row, *part] if part else []
-        chosen |= {graph.tensors[each.outputs[0]].name: REASON for each in rows}
+        chosen |= {graph.tensors[each].name: REASON for row in rows for each in row.outputs}
     return chosen
 
 
@@ -58,12 +58,13 @@ def _non_negative_part(graph: Subgraph, tensor: int, ranges: Mapping[str, tuple[
         computed = [each for each in row.inputs if each >= 0 and graph.tensors[each].data is None]
         return [each for each in computed if ranges.get(graph.tensors[each].name, (0.0, 0.0))[0] >= 0]
 
-    rows = dict[int, Operator]()
+    rows, results = list[Operator](), set[int]()
     for row in reversed(operators_before(graph, [tensor], operands)):
         is_exact = row.name in EXACT_ON_INTEGERS or selected_operands(row) is not None
-        if not is_exact or rows.keys() & {*row.inputs}:
-            rows[row.outputs[0]] = row
-    return [*rows.values()]
+        if not is_exact or not results.isdisjoint(row.inputs):
+            rows.append(row)
+            results.update(row.outputs)
+    return rows
 
 
 def _is_sign_preserving(graph: Subgraph, row: Operator) -> bool:

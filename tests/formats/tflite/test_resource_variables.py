@@ -279,6 +279,18 @@ def test_state_that_goes_in_and_out_is_no_variable() -> None:
     assert len(interpreter(result.tflite).get_input_details()) == 2
 
 
+@pytest.mark.parametrize("kind", [None, "dynamic", "float16", "int8"])
+@pytest.mark.parametrize("target", ["litert", "ethos-u"])
+def test_a_file_for_a_target_keeps_it_quantized_or_not(target: str, kind: Any) -> None:
+    """Operators that assign have no results."""
+    net, rng = window(), np.random.default_rng(0)  # of the seed of the four runs
+    samples = [feed(rng, (1, 4, 5, 3), np.float32, *net.ranges[0]) for _ in range(4)] if kind == "int8" else None
+    result = relayout.convert(net.bytes(), format="tflite", target=target, quantize=kind, calibrate=samples)
+    assert operators(result.tflite).count("ASSIGN_VARIABLE") == 2
+    for (expected,), (got,) in zip(four_runs(net.bytes(), net), four_runs(result.tflite, net), strict=True):
+        assert np.abs(expected - got).max() < 0.05 * np.abs(expected).max()
+
+
 def test_renamed_ends_keep_it() -> None:
     net = of_two()
     (name,) = [each["name"] for each in interpreter(net.bytes()).get_input_details()]

@@ -59,7 +59,8 @@ def rewrite_operators(
     del draft.operators[begin:]
     for operator in operators:
         written = len(draft.operators)
-        if (form := form_of(operator)) is None or not _is_written(Rewriting(draft, operator), form):
+        form = form_of(operator) if operator.outputs else None  # what assigns to a variable has no results
+        if form is None or not _is_written(Rewriting(draft, operator), form):
             draft.operators[written:] = [operator]
 
 

@@ -584,11 +584,12 @@ def _has_same_elements(a: DraftTensor, b: DraftTensor) -> bool:
 
 
 def remove_unread(draft: Draft) -> None:
-    """Remove operators whose results nobody reads; what a custom operator does besides is not known."""
+    """Remove operators whose results nobody reads, except custom ones, which may do more, and those without results."""
     read = {id(tensor) for tensor in draft.outputs}
     remaining_operators: list[DraftOperator] = []
     for operator in reversed(draft.operators):
-        if operator.name.startswith("CUSTOM") or any(id(tensor) in read for tensor in operator.outputs):
+        is_read = not operator.outputs or any(id(tensor) in read for tensor in operator.outputs)
+        if operator.name.startswith("CUSTOM") or is_read:
             remaining_operators.append(operator)
             read |= {id(tensor) for tensor in operator.inputs if tensor is not None}
     draft.operators = remaining_operators[::-1]
