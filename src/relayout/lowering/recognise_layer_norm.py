@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import TensorType
@@ -109,7 +108,7 @@ def _is_number(constants: Constants, value: ir.Value | None, number: float) -> b
 
 RANK = 3  # of what is normalized: `n t c` are tokens, `n h w c` would be pixels
 
-Write = Callable[[Operation, ir.Value, Sequence[npt.NDArray[np.float32]], float], ir.Value]
+Write = Callable[[Operation, ir.Value, Sequence[ir.Value], float], ir.Value]
 """Writes the LayerNormalization of a value, by a scale and perhaps a shift, and epsilon."""
 
 _REAL = (TensorType.FLOAT32, TensorType.FLOAT16)
@@ -254,8 +253,8 @@ def layer_normalized(
                 continue
             for operator in pieces.operators:
                 op.spare(operator)
-            gamma = np.ones(pieces.count, np.float32) if factor.gamma is None else vector(factor.gamma)
-            constants = [gamma] if beta is None else [gamma, vector(beta)]
+            constants = [_constant(op, factor.gamma, "scale", pieces.count)]
+            constants += [] if beta is None else [_constant(op, beta, "shift", pieces.count)]
             y = write(op, op.tensors.value(op.tensors.subgraph.tensors[x]), constants, factor.epsilon)
             op.result(y, fused=op.options.fused_activation_function)
             return True
@@ -270,8 +269,13 @@ def _is_of_rows(op: Operation, tensor: Tensor, count: int) -> bool:
     return len(shape) == RANK and shape[-1] == count and sum(not isinstance(d, int) for d in shape) < 2
 
 
-def normalization(op: Operation, x: ir.Value, constants: Sequence[npt.NDArray[np.float32]], epsilon: float) -> ir.Value:
+def _constant(op: Operation, tensor: Tensor | None, name: str, count: int) -> ir.Value:
+    """Return a row as a value: the file's own where it is one of real numbers; None is a row of ones."""
+    if tensor is not None and tensor.type == TensorType.FLOAT32 and len(tensor.shape) == 1:
+        return op.tensors.value(tensor)
+    return op.builder.shared(op.hint(name), np.ones(count, np.float32) if tensor is None else vector(tensor))
+
+
+def normalization(op: Operation, x: ir.Value, constants: Sequence[ir.Value], epsilon: float) -> ir.Value:
     """Return the LayerNormalization of a value along its last axis, by a scale and perhaps a shift."""
-    named = zip(("scale", "shift"), constants, strict=False)
-    operands = [x, *(op.builder.shared(op.hint(name), numbers) for name, numbers in named)]
-    return op.emit("LayerNormalization", operands, dims(x), axis=-1, epsilon=epsilon)
+    return op.emit("LayerNormalization", [x, *constants], dims(x), axis=-1, epsilon=epsilon)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.importing.builder import dims
@@ -30,8 +28,9 @@ def layer_norm_of_rows(op: Operation) -> bool:
     return layer_normalized(op, _of_rows)
 
 
-def _of_rows(op: Operation, x: ir.Value, constants: Sequence[npt.NDArray[np.float32]], epsilon: float) -> ir.Value:
-    count = constants[0].size
+def _of_rows(op: Operation, x: ir.Value, constants: Sequence[ir.Value], epsilon: float) -> ir.Value:
+    (count,) = constants[0].shape or (0,)
+    assert isinstance(count, int)
     rows = op.reshape(x, (divided(product(dims(x)), count), count))
     return op.reshape(normalization(op, rows, constants, epsilon), dims(x))
 
