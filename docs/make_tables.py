@@ -70,10 +70,10 @@ PASSES_PAGE = """# Passes
 
 Every rewrite, in the order in which it runs. *File* is the `.tflite` that is read, *source* the graph as it was read,
 *graph* the graph before layouts are chosen, *placed* after; *final* is the graph that is written, *export* one that
-becomes a `.tflite`, *draft* the operators of that file. A repeated pass runs with its neighbours until none changes
-anything. The last column names targets. A pass of `.tflite` runs for every such result. For ONNX results of ONNX
-sources one of `--dim` runs where that option gives numbers, or a target gets no open extent; one of `--target` for any
-target.
+becomes a `.tflite`, *draft* the operators of that file, and *written* the file, behind quantization. A repeated pass
+runs with its neighbours until none changes anything. The last column names targets. A pass of `.tflite` runs for every
+such result. For ONNX results of ONNX sources one of `--dim` runs where that option gives numbers, or a target gets no
+open extent; one of `--target` for any target.
 
 A target that lists a pass behind one that ends what it requires [is refused](targets.md#a-pass-of-its-own).
 
