@@ -29,9 +29,9 @@ OTHERS_OF_UINT8 = ("Max", "Min", "Transpose")
 
 
 def some_cases() -> list[UnitCase]:
-    found = [case for case in unit_cases() if case.dtype in TYPES and case.weights in (np.int8,)]
-    found = [case for case in found if case.dtype is not np.uint8 or case.op_type not in OTHERS_OF_UINT8]
-    return [case for case in found if all(array.size <= MOST_ELEMENTS for array in case.case.arrays.values())]
+    cases = [case for case in unit_cases() if case.dtype in TYPES and case.weights in (np.int8,)]
+    cases = [case for case in cases if case.dtype is not np.uint8 or case.op_type not in OTHERS_OF_UINT8]
+    return [case for case in cases if all(array.size <= MOST_ELEMENTS for array in case.case.arrays.values())]
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ class Holds:
     shape: tuple[int, ...]  # the source's shape; -1 for a dynamic dimension
     # how many factors each dimension of that shape has; empty where that follows from the extents
     axes: tuple[int, ...] = ()
-    # how many factors each stored axis has; empty where the order is that of the source, too
+    # the number of factors of each stored axis; empty if the axes are in the order of the source
     stored_axes: tuple[int, ...] = ()
 
     KEY: ClassVar[str] = "relayout.holds"

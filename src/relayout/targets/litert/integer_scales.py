@@ -1,4 +1,4 @@
-"""What LiteRT's kernels want of the scales and zero points of integers."""
+"""Scales and zero points of integers as LiteRT's kernels take them."""
 
 from collections.abc import Collection, Sequence
 from typing import Any

@@ -242,10 +242,9 @@ class Builtins(NamedTuple):
     # None: it takes every form.
     form: Callable[[Any], Any] | None = None
     lacks: frozenset[tuple[str, TensorType]] = frozenset()  # builtins that neither read nor give a type
-    # the builtins between integers of 8 bits that stay operators, of those that are functions of one number and that
-    # the float file has between real ones; all others become tables. None: it computes real numbers as they are
+    # functions of one number that it has int8 kernels for; it looks the others up in tables. None: it uses no tables
     on_bytes: frozenset[str] | None = None
-    tabulated: frozenset[str] = frozenset()  # those that it has as functions of one tensor: they become tables
+    tabulated: frozenset[str] = frozenset()  # builtins that tables replace where one operand is computed
 
     def has(self, name: str, kind: TensorType | None) -> bool:
         """Tell whether there is a builtin for a type of data; kernels of the user's own are theirs to bring."""
