@@ -18,6 +18,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION, RESIZE
+from relayout.graph.subgraphs import all_nodes
 from relayout.graph.walks import known_tensor
 
 DEQUANTIZE, QUANTIZE = "DequantizeLinear", "QuantizeLinear"
@@ -256,6 +257,13 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
         if unit is not None and node in unit.members:
             return unit
     return None
+
+
+def units_of(model: ir.Model) -> Callable[[ir.Node], QuantizedUnit | None]:
+    """Return `unit_of` for the nodes of a model, at no cost where nothing is quantized."""
+    graphs = (model.graph, *model.functions.values())
+    has_units = any(_is(node, QUANTIZE) for graph in graphs for node in all_nodes(graph))
+    return unit_of if has_units else lambda _: None
 
 
 def is_view_node(node: ir.Node) -> bool:

@@ -24,7 +24,7 @@ import onnx_ir as ir
 
 from relayout.formats.recognition import SOURCE_FORMAT
 from relayout.graph.facts import copy_facts
-from relayout.graph.quantized_unit import QuantizedUnit, unit_of
+from relayout.graph.quantized_unit import QuantizedUnit, units_of
 from relayout.graph.subgraphs import all_nodes, bodies, captured, nested
 from relayout.rules import FUNCTIONS, draws
 from relayout.rules.alike import Alike
@@ -48,6 +48,9 @@ def levels_of(
 
     Two nodes of one level and side never wait for each other through the other side.
     """
+    sides = set(claims.values())
+    if len(sides) == 1 and not any(units.values()):
+        return dict.fromkeys(nodes, int(sides.pop()))
     heads = {node: node if unit is None else unit.node for node, unit in ((node, units.get(node)) for node in nodes)}
     while True:
         groups: dict[ir.Node, list[ir.Node]] = {}
@@ -219,6 +222,7 @@ class _Claims:
         self.target_runs = Alike(target.runs)
         self.imports: Mapping[str, int] = model.opset_imports
         self.open: list[ir.OperatorIdentifier] = []
+        self.unit_of = units_of(model)
         self.units: dict[ir.Node, QuantizedUnit | None] = {}
         self.known: dict[ir.Node, bool] = {}  # node, or the operator of a quantized unit -> whether the target runs it
 
@@ -249,7 +253,7 @@ class _Claims:
     def _unit(self, node: ir.Node) -> QuantizedUnit | None:
         """Return the quantized unit of a node, which is claimed as a whole or not at all."""
         if node not in self.units:
-            unit = unit_of(node)
+            unit = self.unit_of(node)
             if unit is not None and unit.node.domain == self.domain:
                 unit = None  # a part is a function by itself, with its own ends
             for member in unit.members if unit else (node,):

@@ -29,6 +29,7 @@ from relayout.graph.quantized_unit import (
     is_view_node,
     scale_of,
     unit_of,
+    units_of,
 )
 from relayout.graph.source_names import SOURCE
 from relayout.graph.subgraphs import all_nodes, take_over
@@ -207,9 +208,10 @@ def quantized_units(
 ) -> dict[ir.Node, UnitNodes]:
     """Return the operators that run on integers."""
     units: dict[ir.Node, UnitNodes] = {}
+    unit_in_model = units_of(model)
     for node in model.graph:
         is_known = not node.domain or node.domain.startswith(IMAGES) or (node.domain, node.op_type) in CONTRIBUTED
-        unit = unit_of(node) if is_known and node.op_type in ROWS else None
+        unit = unit_in_model(node) if is_known and node.op_type in ROWS else None
         if unit is None or unit.node is not node or not _is_one_kernel(unit):
             continue
         nodes, candidate = _nodes_of(unit, as_source=True), candidate_of(unit)
