@@ -261,7 +261,7 @@ def unit_of(node: ir.Node) -> QuantizedUnit | None:
 
 def units_of(model: ir.Model) -> Callable[[ir.Node], QuantizedUnit | None]:
     """Return `unit_of` for the nodes of a model, at no cost where nothing is quantized."""
-    graphs = (model.graph, *model.functions.values())
+    graphs: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     has_units = any(_is(node, QUANTIZE) for graph in graphs for node in all_nodes(graph))
     return unit_of if has_units else lambda _: None
 
