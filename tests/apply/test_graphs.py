@@ -535,6 +535,18 @@ def test_operators_without_axes_say_what_they_do_with_their_operands() -> None:
     assert "NonZero lists coordinates" in report.remaining[0].reason
 
 
+def test_what_reads_nothing_bars_no_layout() -> None:
+    source = model(
+        """g (bool c, float[2,3] x) => (float[2,3] y) {
+            y = If (c) <
+                then_branch = then () => (float[2,3] t) { t = Constant<value = float[2,3] {1,2,3,4,5,6}>() },
+                else_branch = other () => (float[2,3] e) { e = Neg(x) }
+            >
+        }"""
+    )
+    assert relayout.explain(source).barriers == {}
+
+
 @pytest.mark.parametrize("inner", [False, True])
 def test_what_onnx_runtime_adds_to_the_standards_domain_is_known(inner: bool, tmp_path: Path) -> None:
     """ONNX has no such operator: a model that ONNX Runtime has optimized holds it all the same."""

@@ -366,7 +366,7 @@ class _Builder:
             fact = barrier_signature(seen, inputs[0])
         if not isinstance(fact, Signature):
             signature = Signature((None,) * len(inputs), (None,) * len(node.outputs))
-            self._computed(node, signature, inputs, implicit, why_barrier(operator))
+            self._computed(node, signature, inputs, implicit, why_barrier(operator) if inputs else "")
             return
         if fact.with_producer and (again := self.requantized.view_of(node, inputs[0])):
             self.values.name(node.outputs[0], again)
