@@ -25,8 +25,8 @@ class Names:
     numbered: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
-    def of(model: ir.Model, *, nodes: bool = False) -> Names:
-        """Return the names of all values of a model, those in bodies too, and of its nodes if asked for."""
+    def of(model: ir.Model | ir.Function, *, nodes: bool = False) -> Names:
+        """Return the names of all values of a model or function, also in bodies, and of its nodes if asked for."""
         names = {value.name for graph in all_graphs(model.graph) for value in graph_values(graph)}
         names |= {node.name for node in all_nodes(model.graph)} if nodes else set()
         return Names({name for name in names if name})

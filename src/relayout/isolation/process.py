@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,13 +87,18 @@ class Process:
             child = self._started()
             assert child.stdin is not None
             assert child.stdout is not None
-            clock = _Clock(child, seconds)
+            begin = time.monotonic()
+            timer = None if seconds is None else threading.Timer(seconds, child.kill)
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
             try:
                 frames.send(child.stdin, question)
                 return frames.receive(child.stdout)
             except (EOFError, OSError):
+                is_late = seconds is not None and time.monotonic() - begin >= seconds
                 self._end(child)
-                if clock.rang:
+                if is_late:
                     raise DiedError(f"it takes more than {seconds:.0f} s", late=True) from None
                 raise DiedError(_how(child.returncode)) from None
             except BaseException:  # interrupted in the middle of an answer: the next would get the rest of it
@@ -100,7 +106,8 @@ class Process:
                 self._end(child)
                 raise
             finally:
-                clock.stop()
+                if timer is not None:
+                    timer.cancel()
 
     def answer(self, *question: Any, seconds: float | None = None) -> Any:
         """Return what the function `answer` of a process that is `serving` gives. The errors are those of `ask`."""
@@ -149,26 +156,6 @@ class Process:
             child.wait()
         self._child = None
         atexit.unregister(self.close)
-
-
-class _Clock:
-    """Ends a child process after so many seconds."""
-
-    def __init__(self, child: subprocess.Popen[bytes], seconds: float | None) -> None:
-        self._child, self.rang = child, False
-        self._timer = None if seconds is None else threading.Timer(seconds, self._ring)
-        if self._timer is not None:
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _ring(self) -> None:
-        self.rang = True
-        self._child.kill()
-
-    def stop(self) -> None:
-        """Let the child process live."""
-        if self._timer is not None:
-            self._timer.cancel()
 
 
 def _how(status: int) -> str:

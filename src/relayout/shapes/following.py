@@ -14,6 +14,7 @@ from relayout.formats.onnx.evaluating import SLIDING
 from relayout.graph.domains import RESIZE
 from relayout.graph.source_names import Names
 from relayout.graph.subgraphs import bodies, reads
+from relayout.graph.walks import reached
 from relayout.layout import ONE, Extent
 from relayout.rules import Fact, Facts, Nested, Operator, Permuted, Regrouped, Signature, rule_of
 from relayout.rules.facts import operator_of
@@ -424,20 +425,17 @@ class Following:
 
     def _origins(self, value: ir.Value, axis: int, part: OpenedFactor) -> Iterator[tuple[ir.Value, Parts]]:
         """Find the inputs, of the model or of a body, of which an axis of a value is an axis."""
-        pending, seen = [(value, axis, part)], set()
-        while pending:
-            place = pending.pop()
-            if place in seen:
-                continue
-            seen.add(place)
-            value, axis, part = place
-            node = value.producer()
-            if value.is_graph_input():
-                if part.is_whole and value.const_value is None:
-                    yield value, {axis: part}
-            elif node is not None and value.const_value is None:
-                source_axes = sources(node, value, axis, part, self._look(node)[1])
-                pending += [(operand, place, own) for operand, place, own in source_axes if operand is not None]
+
+        def operands(result: tuple[ir.Value, int, OpenedFactor]) -> list[tuple[ir.Value, int, OpenedFactor]]:
+            value, node = result[0], result[0].producer()
+            if node is None or value.is_graph_input() or value.const_value is not None:
+                return []
+            source_axes = sources(node, *result, self._look(node)[1])
+            return [(operand, place, own) for operand, place, own in source_axes if operand is not None]
+
+        for origin, place, own in reached([(value, axis, part)], operands):
+            if origin.is_graph_input() and own.is_whole and origin.const_value is None:
+                yield origin, {place: own}
 
     def _look(self, node: ir.Node) -> tuple[Operator, Fact]:
         """Return a node as its rule sees it, and what that says for following an axis."""

@@ -14,7 +14,7 @@ from relayout.formats.onnx.evaluating import JOINING, MOST_ELEMENTS, SHAPE_ARITH
 from relayout.formats.onnx.shape_vectors import MOVES, Array
 from relayout.graph.domains import RESIZE
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import take_over
+from relayout.graph.subgraphs import become
 from relayout.layout import Dim, Extent
 from relayout.light_dataclass import dataclass
 from relayout.rules import Operator
@@ -94,7 +94,7 @@ class DimensionRewriting:
         """Put a Reshape to this shape in the place of a node that regroups its first operand."""
         value = node.inputs[0]
         assert value is not None
-        self._replace(node, "Reshape", [value, self._shape(node, items)])
+        become(node, "", "Reshape", [value, self._shape(node, items)])
 
     def move(self, node: ir.Node, axis: int, place: int, items: Sequence[int]) -> None:
         """Put Transposes and a Reshape in the place of a node that regroups its first operand, and moves an axis."""
@@ -106,25 +106,14 @@ class DimensionRewriting:
             value = self.emit(node, "Transpose", [value], f"{node.outputs[0].name}_rows", value, perm=perm)
         inputs = [value, self._shape(node, [-1, *items])]
         if not place:
-            self._replace(node, "Reshape", inputs)
+            become(node, "", "Reshape", inputs)
             return
         value = self.emit(node, "Reshape", inputs, f"{node.outputs[0].name}_regrouped", value)
         others = list(range(1, len(items) + 1))
-        self._replace(node, "Transpose", [value], perm=[*others[:place], 0, *others[place:]])
+        become(node, "", "Transpose", [value], [ir.AttrInt64s("perm", [*others[:place], 0, *others[place:]])])
 
     def _shape(self, node: ir.Node, items: Sequence[int]) -> ir.Value:
         return self.constant(np.asarray(items, np.int64), f"{node.outputs[0].name}_shape")
-
-    def _replace(self, node: ir.Node, op_type: str, inputs: Sequence[ir.Value], **attributes: Any) -> None:
-        """Put an operator in the place of a node; the result keeps its name and all that is known of it."""
-        (old,) = node.outputs
-        new_node = ir.node(op_type, inputs, attributes or None, name=node.name)
-        new_node.metadata_props.update(node.metadata_props)
-        graph = node.graph
-        assert graph is not None
-        graph.insert_before(node, new_node)
-        take_over(new_node.outputs[0], old)
-        graph.remove(node, safe=True)
 
     def extent(self, node: ir.Node, place: Place) -> ir.Value:
         """Return the extent of a dimension as a vector of one number, computed before a node."""

@@ -20,7 +20,7 @@ from relayout.errors import LayoutError
 from relayout.formats.onnx.checking import first_version, first_version_with, is_default, schema_of
 from relayout.graph.domains import RESIZE
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_nodes, take_over
+from relayout.graph.subgraphs import all_nodes, become
 from relayout.graph.walks import known_tensor
 
 # A model while it is written in an older opset, and the error of a node that needs a newer one.
@@ -46,11 +46,8 @@ class OlderModel:
         self.model, self.opset = model, opset
         self.owner: ir.Graph | ir.Function = model.graph
         """The graph or function whose nodes, those of bodies among them, are rewritten."""
-        owners = owners_of(model)
-        nodes = [node for owner in owners for node in all_nodes(owner)]
-        inputs = (value for owner in owners for value in owner.inputs)
-        values = (*inputs, *model.graph.initializers.values(), *(v for node in nodes for v in node.outputs))
-        self.names = Names({name for name in (*(v.name for v in values), *(node.name for node in nodes)) if name})
+        owners: tuple[ir.Model | ir.Function, ...] = (model, *model.functions.values())
+        self.names = Names(set().union(*(Names.of(owner, nodes=True).taken for owner in owners)))
 
     def constant(self, name: str, array: NDArray[Any]) -> ir.Value:
         """Return a new constant: an initializer, in a function the result of a Constant."""
@@ -93,16 +90,15 @@ class OlderSteps:
 
     def give(self, value: ir.Value) -> None:
         """Let a value stand for the node's first output; the node goes."""
-        node, output = self.original, self.original.outputs[0]
+        node = self.original
         if any(each.uses() or each.is_graph_output() for each in node.outputs[1:]):
             raise NewerError(f"its other outputs, from opset {first_version(node.op_type)} on")
         last = value.producer()
         assert last is not None
         assert node.graph is not None
-        end = ir.Node("", last.op_type, last.inputs, list(last.attributes.values()), name=node.name)
-        node.graph.insert_before(node, end)
-        take_over(end.outputs[0], output)
-        node.graph.remove([node, last], safe=True)
+        node.resize_outputs(1)
+        become(node, "", last.op_type, last.inputs, last.attributes.values())
+        node.graph.remove(last, safe=True)
 
 
 def _hard_swish(steps: OlderSteps) -> None:

@@ -16,6 +16,7 @@ from relayout.formats.onnx.wire import LIMIT
 from relayout.formats.stored import CHUNK, StoredArray, nbytes
 from relayout.graph.facts import copy_facts, facts_of
 from relayout.graph.subgraphs import all_nodes, graph_values, reads
+from relayout.graph.walks import reached
 from relayout.layout.stored_as import TENSOR
 
 ANNOTATION = "quant_parameter_tensor_names"
@@ -372,17 +373,12 @@ def _check_start(value: ir.Value, name: str, ends: list[ir.Value]) -> None:
 
 def _reached(graph: ir.Graph, ends: Iterable[ir.Value], starts: set[ir.Value]) -> set[ir.Value]:
     """Return every value that the ends are computed from, not looking beyond the starts."""
-    seen: set[ir.Value] = set()
-    remaining_values = list(ends)
-    while remaining_values:
-        value = remaining_values.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+
+    def operands(value: ir.Value) -> list[ir.Value]:
         node = value.producer()
-        if value not in starts and node is not None:
-            remaining_values += [read for read in reads(node) if read.graph is graph and read not in seen]
-    return seen
+        return [] if value in starts or node is None else [each for each in reads(node) if each.graph is graph]
+
+    return set(reached(ends, operands))
 
 
 def _entry(graph: ir.Graph, value: ir.Value) -> ir.Value:

@@ -22,7 +22,7 @@ from relayout.formats.onnx.inferring import ALIASES
 from relayout.formats.onnx.wire import bodies_of
 from relayout.graph.facts import add_facts
 from relayout.graph.source_names import Names
-from relayout.graph.subgraphs import all_graphs, all_nodes, bodies, take_over
+from relayout.graph.subgraphs import all_nodes, bodies, take_over
 
 # Constant nodes as initializers: a constant is stored as its readers want it.
 
@@ -99,10 +99,7 @@ class _SpellingOut:
         self.open: set[Key] = set()
         own = len(list(all_nodes(model.graph))) + sum(len(list(all_nodes(f))) for f in model.functions.values())
         self.budget = max(MOST_NODES, GROWTH * own)
-        names = {name for node in all_nodes(model.graph) for name in (node.name, *names_of(node)) if name}
-        graphs = list(all_graphs(model.graph))
-        names |= {value.name or "" for g in graphs for value in (*g.inputs, *g.initializers.values())}
-        self.names = Names(names)
+        self.names = Names.of(model, nodes=True)
 
     def run(self) -> None:
         waiting = list(all_nodes(self.model.graph))[::-1]
@@ -184,7 +181,9 @@ class _SpellingOut:
         inside = value.producer() is not None and value not in call.inputs
         if inside and not value.is_graph_output() and not any(value is other for other in call.results.values()):
             return value
-        copied = ir.Node("", "Identity", [value], name=self._unique(f"{call.node.name or call.node.op_type}/Identity"))
+        copied = ir.Node(
+            "", "Identity", [value], name=self.names.unique(f"{call.node.name or call.node.op_type}/Identity")
+        )
         assert call.node.graph is not None
         call.node.graph.insert_before(call.node, copied)
         call.identities[copied] = None
@@ -215,16 +214,13 @@ class _SpellingOut:
         """Give everything in a body a name of its own, which says in which call it is."""
         stem = call.name or next(iter(names_of(call)), call.op_type)
         for node in all_nodes(body):
-            node.name = self._unique(f"{stem}/{node.name or node.op_type}")
+            node.name = self.names.unique(f"{stem}/{node.name or node.op_type}")
             for value in node.outputs:
                 if value.name:
-                    value.name = self._unique(f"{stem}/{value.name}")
+                    value.name = self.names.unique(f"{stem}/{value.name}")
         for graph in body.subgraphs():
             for value in (*graph.inputs, *list(graph.initializers.values())):
-                value.name = self._unique(f"{stem}/{value.name}")
-
-    def _unique(self, name: str) -> str:
-        return self.names.unique(name)
+                value.name = self.names.unique(f"{stem}/{value.name}")
 
 
 def _is_closed(function: ir.Function) -> bool:

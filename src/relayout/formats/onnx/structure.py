@@ -21,41 +21,31 @@ MOST_CALLS = 100  # calls within calls: exporters stay below a tenth of it
 MOST_NODES = 2_000_000  # nodes of a model with all calls of its functions spelled out
 
 
-def _refuse_recursion(model: onnx.ModelProto) -> None:
-    calls = {(f.domain, f.name): list(_operators(f.node)) for f in model.functions}
-    finished: dict[tuple[str, str], int] = {}  # how deep the calls go from there
-    for start in calls:
-        path: list[tuple[str, str]] = []
-        stack = [(start, False)]
-        while stack:
-            function, leaving = stack.pop()
-            if leaving:
-                path.pop()
-                deep = finished[function] = 1 + max((finished.get(called, 0) for called in calls[function]), default=0)
-                if deep > MOST_CALLS:
-                    what = f"functions call each other more than {MOST_CALLS} deep"
-                    raise ReadError(what, where=f"function '{function[1]}'")
-            elif function in path:
-                raise ReadError("the function calls itself", where=f"function '{function[1]}'")
-            elif function in calls and function not in finished:
-                path.append(function)
-                stack += [(function, True), *((called, False) for called in calls[function])]
-
-
 def _refuse_expansion(model: onnx.ModelProto) -> None:
-    """Shape inference and runtimes spell calls out: a function that calls another twice, which calls a third twice, and
-    so on, makes a short file of any size.
+    """Refuse functions that call themselves or each other too deep, or whose calls spelled out are too many nodes.
+
+    Shape inference and runtimes spell calls out: a function that calls another twice, which calls a third twice, and so
+    on, makes a short file of any size.
     """
-    bodies = {(f.domain, f.name): Counter(_operators(f.node)) for f in model.functions}
+    calls = {(f.domain, f.name): Counter(_operators(f.node)) for f in model.functions}
+    depths: dict[tuple[str, str], int] = {}
     sizes: dict[tuple[str, str], int] = {}
-    waiting = list(bodies)
-    while waiting:
-        function = waiting[-1]
-        inner = [called for called in bodies[function] if called in bodies and called not in sizes]
-        if inner:
-            waiting += inner
-            continue
-        sizes[waiting.pop()] = sum(count * sizes.get(called, 1) for called, count in bodies[function].items())
+    entered: set[tuple[str, str]] = set()
+    stack = [(function, False) for function in reversed(calls)]
+    while stack:
+        function, leaving = stack.pop()
+        if leaving:
+            entered.remove(function)
+            depths[function] = 1 + max((depths.get(called, 0) for called in calls[function]), default=0)
+            sizes[function] = sum(count * sizes.get(called, 1) for called, count in calls[function].items())
+            if depths[function] > MOST_CALLS:
+                what = f"functions call each other more than {MOST_CALLS} deep"
+                raise ReadError(what, where=f"function '{function[1]}'")
+        elif function in entered:
+            raise ReadError("the function calls itself", where=f"function '{function[1]}'")
+        elif function in calls and function not in depths:
+            entered.add(function)
+            stack += [(function, True), *((called, False) for called in calls[function])]
     size = sum(sizes.get(called, 1) for called in _operators(model.graph.node))
     if size > MOST_NODES:
         raise ReadError(f"the calls of functions spelled out are {size} nodes; more than {MOST_NODES} are not read")
@@ -241,7 +231,6 @@ def check_structure(model: onnx.ModelProto) -> bool:
         scope = _Scope(place, frozenset(), set(function.input), in_function=True)
         unsorted.append(_check_nodes(scope, function.node, function.output)[1])
     if model.functions:
-        _refuse_recursion(model)
         _refuse_expansion(model)
         _refuse_more_results(model)
     return any(unsorted)
@@ -303,11 +292,7 @@ def _check_node(scope: _Scope, index: int, node: onnx.NodeProto) -> set[str]:
         _refuse_names(_at(scope, node), names)
     _refuse_few(scope, node, len(inputs))
     if attributes:
-        _refuse_hollow(scope, node)
-        _refuse_types(scope, node)
-        _refuse_axes(scope, node)
-        _refuse_windows(scope, node)
-        _refuse_endless(scope, node)
+        _refuse_attributes(scope, node)
         if any(map(graphs_in, attributes)):
             scope.nested.append(index)
     reads = set(inputs)
@@ -365,12 +350,28 @@ def _refuse_outputs(scope: _Scope, outputs: Iterable[str], visible: frozenset[st
             raise ReadError(what, where=scope.place, hint="runtimes want an Identity between")
 
 
-def _refuse_hollow(scope: _Scope, node: onnx.NodeProto) -> None:
-    """Refuse an attribute that stands for one of a function where there is none."""
+def _refuse_attributes(scope: _Scope, node: onnx.NodeProto) -> None:
+    """Refuse attributes that no version of a standard operator has so; of another operator, those that are none."""
+    known = _in_all_versions(node.op_type).types if node.domain in ("", "ai.onnx") else None
     for attribute in node.attribute:
-        if attribute.ref_attr_name and (not scope.in_function or attribute.type in _GRAPHS):
-            what = "a graph is" if scope.in_function else "outside of functions an attribute is"
-            raise ReadError(f"{what} given by the name of another one", where=f"{_at(scope, node)}, {attribute.name}")
+        _refuse_hollow(scope, node, attribute)
+        if known is None:
+            continue
+        name = attribute.name
+        _refuse_types(scope, node, attribute, known.get(name))
+        if name in AXES and attribute.type in (_TYPES.INT, _TYPES.INTS) and not attribute.ref_attr_name:
+            _refuse_axes(scope, node, attribute)
+        elif name in COUNTS and not attribute.ref_attr_name:
+            _refuse_windows(scope, node, attribute)
+        elif name == "equation" and node.op_type == "Einsum":
+            _refuse_endless(scope, node, attribute)
+
+
+def _refuse_hollow(scope: _Scope, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    """Refuse an attribute that stands for one of a function where there is none."""
+    if attribute.ref_attr_name and (not scope.in_function or attribute.type in _GRAPHS):
+        what = "a graph is" if scope.in_function else "outside of functions an attribute is"
+        raise ReadError(f"{what} given by the name of another one", where=f"{_at(scope, node)}, {attribute.name}")
 
 
 def _refuse_cycles(scope: _Scope, nodes: Sequence[onnx.NodeProto], reads: list[set[str]]) -> bool:
@@ -434,52 +435,43 @@ def _refuse_few(scope: _Scope, node: onnx.NodeProto, count: int) -> None:
         raise ReadError(f"{op_type} has {counted} and needs {fewest}", where=_at(scope, node))
 
 
-def _refuse_types(scope: _Scope, node: onnx.NodeProto) -> None:
-    """Refuse attributes of types that no version of a standard operator knows under their names."""
-    if node.domain not in ("", "ai.onnx"):
-        return
-    known = _in_all_versions(node.op_type).types
-    for attribute in node.attribute:
-        types = known.get(attribute.name)
-        if types is not None and attribute.type not in types:
-            what = _TYPES.Name(attribute.type) if attribute.type in _TYPES.values() else attribute.type
-            raise ReadError(f"an attribute has the type {what}", where=f"{_at(scope, node)}, {attribute.name}")
-        if attribute.type == _TYPES.STRING and not attribute.s.isascii():
-            try:
-                attribute.s.decode()
-            except UnicodeDecodeError:
-                raise ReadError(
-                    "an attribute is not UTF-8 text", where=f"{_at(scope, node)}, {attribute.name}"
-                ) from None
+def _refuse_types(
+    scope: _Scope, node: onnx.NodeProto, attribute: onnx.AttributeProto, types: frozenset[int] | None
+) -> None:
+    """Refuse a type that no version of the operator knows under the attribute's name, and bytes that are no text."""
+    if types is not None and attribute.type not in types:
+        what = _TYPES.Name(attribute.type) if attribute.type in _TYPES.values() else attribute.type
+        raise ReadError(f"an attribute has the type {what}", where=f"{_at(scope, node)}, {attribute.name}")
+    if attribute.type == _TYPES.STRING and not attribute.s.isascii():
+        try:
+            attribute.s.decode()
+        except UnicodeDecodeError:
+            raise ReadError("an attribute is not UTF-8 text", where=f"{_at(scope, node)}, {attribute.name}") from None
 
 
-def _refuse_axes(scope: _Scope, node: onnx.NodeProto) -> None:
-    """Refuse attributes that index axes far from all that there can be: ONNX's shape inference counts with them first.
+def _refuse_axes(scope: _Scope, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
+    """Refuse axes far from all that there can be: ONNX's shape inference counts with them first.
 
     Some operators add as many axes as an attribute lists, and one more; so much is let pass, and judged by inference.
     """
-    for attribute in node.attribute if node.domain in ("", "ai.onnx") else ():
-        if attribute.name in AXES and attribute.type in (_TYPES.INT, _TYPES.INTS) and not attribute.ref_attr_name:
-            axes = attribute.ints if attribute.type == _TYPES.INTS else [attribute.i]
-            rank = scope.ranks.get(node.input[0], MOST_RANK) if node.input else MOST_RANK
-            most = rank + len(axes) + 1
-            least = 0 if attribute.name == "batch_dims" else -most
-            wrong = next((axis for axis in axes if not least <= axis <= most), None)
-            if wrong is not None:
-                known = f"of an operand of rank {rank}" if rank < MOST_RANK else "of any operand"
-                raise ReadError(f"{wrong} is no axis {known}", where=f"{_at(scope, node)}, {attribute.name}")
-            if attribute.name == "perm" and sorted(axes) != list(range(len(axes))):
-                raise ReadError(f"{list(axes)} is no perm", where=_at(scope, node))
+    axes = attribute.ints if attribute.type == _TYPES.INTS else [attribute.i]
+    rank = scope.ranks.get(node.input[0], MOST_RANK) if node.input else MOST_RANK
+    most = rank + len(axes) + 1
+    least = 0 if attribute.name == "batch_dims" else -most
+    wrong = next((axis for axis in axes if not least <= axis <= most), None)
+    if wrong is not None:
+        known = f"of an operand of rank {rank}" if rank < MOST_RANK else "of any operand"
+        raise ReadError(f"{wrong} is no axis {known}", where=f"{_at(scope, node)}, {attribute.name}")
+    if attribute.name == "perm" and sorted(axes) != list(range(len(axes))):
+        raise ReadError(f"{list(axes)} is no perm", where=_at(scope, node))
 
 
-def _refuse_windows(scope: _Scope, node: onnx.NodeProto) -> None:
+def _refuse_windows(scope: _Scope, node: onnx.NodeProto, attribute: onnx.AttributeProto) -> None:
     """Refuse windows without elements, that do not move, or that move backwards, and a negative number of groups."""
-    for attribute in node.attribute if node.domain in ("", "ai.onnx") else ():
-        if attribute.name in COUNTS and not attribute.ref_attr_name:
-            counts = attribute.ints if attribute.type == _TYPES.INTS else [attribute.i]
-            if min(counts, default=1) < 1:
-                what = f"{attribute.name} is {', '.join(map(str, counts))}, and must be at least 1"
-                raise ReadError(what, where=_at(scope, node), hint="no runtime loads it: export the model again")
+    counts = attribute.ints if attribute.type == _TYPES.INTS else [attribute.i]
+    if min(counts, default=1) < 1:
+        what = f"{attribute.name} is {', '.join(map(str, counts))}, and must be at least 1"
+        raise ReadError(what, where=_at(scope, node), hint="no runtime loads it: export the model again")
 
 
 class _Standard(NamedTuple):
@@ -504,17 +496,13 @@ def _in_all_versions(op_type: str) -> _Standard:
     return _Standard({name: frozenset(types) for name, types in types_of.items()}, min(fewest, default=0))
 
 
-def _refuse_endless(scope: _Scope, node: onnx.NodeProto) -> None:
+def _refuse_endless(scope: _Scope, node: onnx.NodeProto, equation: onnx.AttributeProto) -> None:
     """Refuse equations for which ONNX's shape inference does not end: those with dots that are not one ellipsis."""
-    if node.op_type != "Einsum" or node.domain not in ("", "ai.onnx"):
-        return
-    for attribute in node.attribute:
-        text = attribute.s.decode("utf-8", "replace")
-        terms = text.replace("->", ",").split(",")
-        sound = not any("." in term.replace("...", "", 1) for term in terms)
-        if attribute.name == "equation" and (attribute.ref_attr_name or not sound):
-            what = f"'{shortened(text, 80)}' is no equation" if text else "its equation is an attribute of its function"
-            raise ReadError(what, where=_at(scope, node))
+    text = equation.s.decode("utf-8", "replace")
+    terms = text.replace("->", ",").split(",")
+    if equation.ref_attr_name or any("." in term.replace("...", "", 1) for term in terms):
+        what = f"'{shortened(text, 80)}' is no equation" if text else "its equation is an attribute of its function"
+        raise ReadError(what, where=_at(scope, node))
 
 
 def _refuse_repeated(place: str, what: str, names: Iterable[str]) -> None:
