@@ -17,7 +17,9 @@ from formats.tflite.tflite_writing import Net, Scale, options
 from products import EXACT_CPU
 from relayout import convert
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError
+from relayout.pipeline import diff
 from relayout.verification import Verdict, litert_runtime, verify
+from relayout.verification.benching import bench
 from relayout.verification.compare import Spread, moved_by_rounding
 from relayout.verification.litert import LiteRTSide
 from relayout.verification.litert_runtime import DEFAULT, OPTIMIZED, WITHOUT_DELEGATE, LiteRTFile, LiteRTRunner
@@ -79,7 +81,7 @@ def test_a_run_that_the_default_delegate_ends_is_repeated_without(monkeypatch: p
         def invoke(self) -> None:
             if self.kernels in failing:
                 raise RuntimeError(f"{self.kernels} failed to reshape runtime")
-            self.ask("call", ("invoke",), (), {})
+            self.ask("call", ("invoke",), ())
 
     monkeypatch.setattr(litert_runtime, "Interpreter", Failing)
     text = "(float[2,3] x) => (float[2,3] y) { y = Neg(x) }"
@@ -501,7 +503,8 @@ def test_a_signature_of_another_subgraph(tmp_path: Path) -> None:
     results = {key: convert(source, signature=key).proto for key in ("first", "second", "turned")}
     reports = {key: verify(source, proto) for key, proto in results.items()}
     assert all(report.ok for report in reports.values())
-    assert [(row.name, row.other) for row in reports["second"].rows] == [("again", "result")]
+    assert [(row.name, row.other) for row in reports["second"].outputs] == [("again", "result")]
+    assert any(row.operator == "SUB" for row in reports["second"].interiors)
     (told,) = (entry for entry in results["turned"].metadata_props if entry.key == "relayout.signature")
     assert told.value == "turned"
     told.value = "third"
@@ -509,7 +512,17 @@ def test_a_signature_of_another_subgraph(tmp_path: Path) -> None:
         verify(source, results["turned"])
     (sub,) = (node for node in results["second"].graph.node if node.op_type == "Sub")
     sub.op_type = "Add"
-    assert [row.verdict for row in verify(source, results["second"]).rows] == [Verdict.DIFFERS]
+    assert [row.verdict for row in verify(source, results["second"]).outputs] == [Verdict.DIFFERS]
+
+
+def test_times_and_differences_are_of_the_signature_that_a_result_was_made_of(tmp_path: Path) -> None:
+    source, result = tmp_path / "two.tflite", tmp_path / "second.onnx"
+    source.write_bytes(signed().bytes())
+    convert(source, signature="second").save(result)
+    assert bench(source, result, inputs={"a": np.ones((5, 4), np.float32)}, seconds=0.01).turns
+    compared = diff(source, result)
+    assert not compared.only_first
+    assert not compared.only_second
 
 
 def test_names_of_another_subgraph_are_no_names_of_this_one() -> None:

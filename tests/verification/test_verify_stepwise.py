@@ -24,7 +24,6 @@ from relayout.verification.feeds import random_feed
 from relayout.verification.matching import match_interface, match_interiors
 from relayout.verification.ort import OrtSide
 from relayout.verification.side import open_side
-from relayout.verification.signature import SignatureSide
 from relayout.verification.stepwise import JudgedValue, Stepwise, has_direction
 from small import build
 
@@ -502,12 +501,6 @@ def test_what_integer_kernels_compute_with_cannot_be_moved() -> None:
         assert side.forced([output], [], terms=True) is None
         assert side.forced([output], [], own=True) is None
     assert verify(path, path).ok
-
-
-def test_a_signature_of_another_subgraph_shows_its_ends_alone() -> None:
-    side = SignatureSide.__new__(SignatureSide)
-    assert side.forced(["x"], []) is None
-    assert side.before("x") == {"x"}
 
 
 def test_a_stored_shape_of_as_many_dimensions_as_factors() -> None:

@@ -28,7 +28,7 @@ def diff(first: Path, second: Path, html: Path | None, as_json: bool, quiet: boo
     from relayout import pipeline
 
     refuse_own_source([html], [first, second], ever=False)
-    with bars(2 * ("reading", "planning"), quiet or as_json):
+    with bars(("reading", "planning"), quiet or as_json):
         comparison = pipeline.diff(first, second)
         if html is not None:
             put_text(html, comparison.html())

@@ -15,10 +15,11 @@ from relayout.formats.stored import open_stored
 from relayout.graph.facts import facts_of
 from relayout.infer import plan_file
 from relayout.infer.plan_file import Checked
+from relayout.layout.stored_as import SIGNATURE
 from relayout.pipeline.conversion import explain
 from relayout.pipeline.lowering_list import before_layouts
 from relayout.pipeline.planning import own_dequantizers, planned, sites_of
-from relayout.pipeline.request import Request, Source
+from relayout.pipeline.request import ImportOptions, Request, Source
 from relayout.pipeline.source import read
 from relayout.progress import say
 from relayout.reports.drawing import Drawing
@@ -63,14 +64,17 @@ def diff(a: str | Path, b: str | Path) -> Diff:
     """
     from relayout.reports import differing
 
-    return differing.diff(_looked(Path(a)), _looked(Path(b)))
+    say("reading")
+    second = read(Path(b))
+    # A result says of which signature of its source it was made, where that is not of the first subgraph.
+    signature = second.metadata_props.get(SIGNATURE) if is_tflite(Path(a)) else None
+    first = read(Path(a), ImportOptions(signature=signature))
+    return differing.diff(_looked(Path(a), first), _looked(Path(b), second))
 
 
-def _looked(path: Path) -> Looked:
+def _looked(path: Path, model: ir.Model) -> Looked:
     from relayout.reports.differing import Looked, attributes_of
 
-    say("reading")
-    model = read(path)
     attributes = attributes_of(model.graph)
     plan = planned(model, Request())
     return Looked(str(path), Drawing(plan.plan, plan.axes).chart, attributes, _own_transposes(path, model))

@@ -86,7 +86,10 @@ def bench(
     """
     say("loading")
     sizes: dict[str, int] = {}
-    models = [_Model(Path(path), inputs or {}, threads, seed, sizes) for path in (a, b)]
+    with open_side(b) as right, open_side(a, right.signature, other=right) as left:
+        models = [
+            _Model(Path(path), side, inputs or {}, threads, seed, sizes) for path, side in ((a, left), (b, right))
+        ]
     known = dict.fromkeys(name for model in models for name in model.names)
     for name in inputs or {}:
         if name not in known:
@@ -116,33 +119,33 @@ class _Model:
     def __init__(
         self,
         path: Path,
+        side: RunnableModel,
         inputs: Mapping[str, Array | str | Path],
         threads: int,
         seed: int,
         sizes: dict[str, int],
     ) -> None:
         self.path = path
-        with open_side(path) as side:
-            name, version = side.runtime
-            self.runtime = f"{name} {version}"
-            self.names = [name for value in side.inputs for name in value.all_names]
-            own = {name: array for name, array in inputs.items() if name in self.names}
-            feeds = {**side.initial, **user_feeds(own, side.inputs)}
-            failed: FailedError | None = None
-            for extents in EXTENTS_TRIED:
-                drawn = _drawn(side, feeds, np.random.default_rng(seed), dict(sizes), extents)
-                try:
-                    self._child_model = ChildModel("prepared", PACKAGES[name], side.loaded, threads, drawn)
-                    self._child_model.open()
-                    break
-                except FailedError as error:
-                    failed = error
-                    if error.kind in ("ImportError", "ModuleNotFoundError"):
-                        raise MissingRuntimeError(f"{name} is not installed: {error}") from None
-            else:
-                raise ReadError(f"{name} cannot run it: {failed}", where=str(path))
-            for value in side.inputs:
-                sizes.update(zip(value.symbols, drawn[value.name].shape, strict=False))
+        name, version = side.runtime
+        self.runtime = f"{name} {version}"
+        self.names = [name for value in side.inputs for name in value.all_names]
+        own = {name: array for name, array in inputs.items() if name in self.names}
+        feeds = {**side.initial, **user_feeds(own, side.inputs)}
+        failed: FailedError | None = None
+        for extents in EXTENTS_TRIED:
+            drawn = _drawn(side, feeds, np.random.default_rng(seed), dict(sizes), extents)
+            try:
+                self._child_model = ChildModel("prepared", PACKAGES[name], side.loaded, threads, drawn)
+                self._child_model.open()
+                break
+            except FailedError as error:
+                failed = error
+                if error.kind in ("ImportError", "ModuleNotFoundError"):
+                    raise MissingRuntimeError(f"{name} is not installed: {error}") from None
+        else:
+            raise ReadError(f"{name} cannot run it: {failed}", where=str(path))
+        for value in side.inputs:
+            sizes.update(zip(value.symbols, drawn[value.name].shape, strict=False))
 
     def time(self) -> float:
         """Return the seconds of a run, the mean of a turn.

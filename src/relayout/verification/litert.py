@@ -6,14 +6,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from relayout.errors import RelayoutError
+from relayout.errors import RelayoutError, in_file
+from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.container.writer import to_bytes
-from relayout.formats.tflite.provenance import Holding, Provenance, load_provenance
+from relayout.formats.tflite.importing import importer
+from relayout.formats.tflite.importing.importer import signature_of
+from relayout.formats.tflite.provenance import Holding
 from relayout.verification import litert_runtime
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
@@ -127,8 +131,8 @@ PASSING = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "PAD")
 class LiteRTSide(litert_runtime.LiteRTFile):
     """The first subgraph of a .tflite model."""
 
-    def __init__(self, source: Source) -> None:
-        super().__init__(source, _provenance)
+    def __init__(self, source: Source, label: str = "") -> None:
+        super().__init__(source, label)
         self._fed: dict[str, tuple[int | None, ...]] = {}
         interpreter = self.sized()
         self._details: dict[int, dict[str, Any]] = {d["index"]: d for d in interpreter.get_tensor_details()}
@@ -481,9 +485,25 @@ class ForcedLiteRT:
         return {name: arrays[self.shown[name]] for name in names if self.shown[name] in arrays}
 
 
-def _provenance(file: litert_runtime.LiteRTFile) -> Provenance:
-    """Return what a file says of the model that it was made of; nothing of a damaged one."""
-    try:
-        return load_provenance(file.model)
-    except RelayoutError:
-        return Provenance()
+def side_of_part(
+    source: Source,  # the model
+    key: str | None,  # its signature; None: the first
+    outputs: Sequence[str] = (),  # where the part ends, by the source's names; empty for all of the subgraph
+) -> LiteRTSide:
+    """Return the side of the subgraph of a signature, or of a part of it, as the first of a file of its own.
+
+    Raises:
+        ReadError: there is no such signature, or LiteRT does not load the part.
+        NamesError: the part cannot end there.
+    """
+    label = litert_runtime.label_of(source)
+    with in_file(label):
+        model = load(source if isinstance(source, bytes) else Path(str(source)))
+        chosen = signature_of(model, key)
+    index, signatures = (0, ()) if chosen is None else (chosen.subgraph, (chosen._replace(subgraph=0),))
+    subgraph = model.subgraphs[index]
+    if outputs:
+        subgraph, signatures = importer.cut(model, index, chosen, (), outputs), ()
+    # The first is the body of no operator, so that another one may stand in its place: bodies are told by their number.
+    part = model._replace(subgraphs=(subgraph, *model.subgraphs[1:]), signatures=signatures)
+    return LiteRTSide(to_bytes(part), label)

@@ -15,7 +15,7 @@ from relayout.formats.bundle import TFL3, open_model
 from relayout.formats.stored import open_stored
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model
-from relayout.formats.tflite.provenance import Provenance
+from relayout.formats.tflite.provenance import Provenance, load_provenance
 from relayout.verification.feeds import EXTENTS, of_rank
 from relayout.verification.runtimes import ChildModel, FailedError, asked, survives
 from relayout.verification.side import (
@@ -101,33 +101,23 @@ class Interpreter:
             raise AttributeError(name)
         return _Member(self, (name,))
 
-    def get_signature_runner(self, key: str) -> "_Member":
-        """Return a function for a signature, and its members.
-
-        Raises:
-            ValueError: there is none of that key.
-        """
-        runner = _Member(self, (("get_signature_runner", key),))
-        runner.get_input_details()
-        return runner
-
     def ask(self, *question: Any) -> Any:
         """Return the answer of the child process to a question about the model."""
         return _answered(partial(self._child_model.ask, *question))
 
 
 class _Member:
-    """A method of an interpreter, or of one of its members, or of what a method with its arguments gives."""
+    """A method of an interpreter, or of one of its members."""
 
-    def __init__(self, interpreter: Interpreter, path: tuple[str | tuple[str, ...], ...]) -> None:
+    def __init__(self, interpreter: Interpreter, path: tuple[str, ...]) -> None:
         self._interpreter, self._path = interpreter, path
 
     def __getattr__(self, name: str) -> "_Member":
         return _Member(self._interpreter, (*self._path, name))
 
-    def __call__(self, *arguments: Any, **named: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         """Return what the method gives."""
-        return self._interpreter.ask("call", self._path, arguments, named)
+        return self._interpreter.ask("call", self._path, arguments)
 
 
 def _options(source: str | bytes, preserve: bool) -> dict[str, Any]:
@@ -162,8 +152,12 @@ FARTHEST = 1 << 19
 class LiteRTFile(RunnableModel):
     """A .tflite, from a path or its bytes, and the interpreters that LiteRT makes of it."""
 
-    def __init__(self, source: Source, provenance_of: "Callable[[LiteRTFile], Provenance]") -> None:
-        self.label = "the given bytes" if isinstance(source, bytes) else str(source)
+    def __init__(
+        self,
+        source: Source,
+        label: str = "",  # its name in messages; "": its path
+    ) -> None:
+        self.label = label or label_of(source)
         self._extents: tuple[int, int, int] | None = None
         self._awaits_feeds = False
         self._tried = {REFERENCE}  # `lives` tries those, with feeds
@@ -171,7 +165,7 @@ class LiteRTFile(RunnableModel):
         self.loaded = self.content if isinstance(self.content, bytes) else os.path.abspath(self.content)
         self._package = TENSORFLOW if _is_left_to_flex(self) else LITERT
         self.notes: list[str] = []
-        self.provenance = provenance = provenance_of(self)
+        self.provenance = provenance = _provenance(self)
         self.batch, self.steps_off, self.signature = provenance.batch, provenance.steps_off, provenance.signature
         self.part = None if provenance.part is None else DeclaredPart(tuple(provenance.part["outputs"]))
 
@@ -289,6 +283,19 @@ class LiteRTFile(RunnableModel):
         if any(-1 in details["shape_signature"] for details in interpreter.get_input_details()):
             return interpreter
         raise errors[0]
+
+
+def label_of(source: Source) -> str:
+    """Return the name of a model in messages."""
+    return "the given bytes" if isinstance(source, bytes) else str(source)
+
+
+def _provenance(file: LiteRTFile) -> Provenance:
+    """Return what a file says of the model that it was made of; nothing of a damaged one."""
+    try:
+        return load_provenance(file.model)
+    except RelayoutError:
+        return Provenance()
 
 
 def _path_or_bytes(path: Path) -> str | bytes:

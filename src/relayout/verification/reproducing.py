@@ -126,7 +126,7 @@ def reproduce(
         what = "the two models agree" if row is None else f"'{row.name}' is {row.verdict.value}, which no part shows"
         raise RelayoutError(f"--repro: {what}: there is nothing to reproduce")
     refuse_reproduction(folder)
-    with open_side(a) as left, open_side(b) as right:
+    with open_side(b) as right, open_side(a, right.signature, other=right) as left:
         assert isinstance(right, OrtSide | LiteRTSide)
         return _Reproducing(left, right, report, row, folder, layouts or {}).run(inputs)
 
@@ -208,8 +208,7 @@ class _Reproducing:
         expected = self.pairs[self.row.other].carried(arrays[self.row.source])
         if isinstance(self.right, LiteRTSide):
             forced = self.right.forced([self.row.other], sorted(agreed))
-            if forced is None:
-                raise RelayoutError("--repro: the signature of another subgraph cannot be cut")
+            assert forced is not None
             ends = {name: self.pairs[source] for name, source in forced.sources.items()}
             feeds = {name: pair.carried(arrays[pair.left.name]) for name, pair in ends.items()}
             return _Part(forced.content, feeds, forced.shown[self.row.other], expected)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -84,12 +85,9 @@ def _feed(interpreter: Any, feeds: Mapping[Any, Any], key: str) -> None:
         interpreter.set_tensor(places[name]["index"], array)
 
 
-def _call(number: int, path: tuple[Any, ...], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    """Call a member of a model: a name leads to a member, a name with arguments to what that one gives."""
-    member = MODELS[number]
-    for step in path:
-        member = getattr(member, step) if isinstance(step, str) else getattr(member, step[0])(*step[1:])
-    return member(*arguments, **named)
+def _call(number: int, path: tuple[str, ...], arguments: tuple[Any, ...]) -> Any:
+    """Call a member of a model, or of one of its members."""
+    return attrgetter(".".join(path))(MODELS[number])(*arguments)
 
 
 def _prepared(number: int, runtime: str, source: str | bytes, threads: int, feeds: dict[str, Any]) -> None:

@@ -328,18 +328,19 @@ def open_side(
 
     source = model_source(source)
     if _runs_in_litert(source):
-        from relayout.verification.litert import LiteRTSide
-        from relayout.verification.signature import SignatureSide
+        from relayout.verification.litert import LiteRTSide, side_of_part
 
         try:
-            opened = LiteRTSide(source) if signature is None else SignatureSide(source, signature)
+            opened = LiteRTSide(source) if signature is None else side_of_part(source, signature)
         except ReadError as error:
-            part = None if other is None else other.part
-            if part is None:
+            if other is None or other.part is None:
                 raise
-            from relayout.verification.signature import part_side
-
-            opened = part_side(source, part, error)
+            try:
+                opened = side_of_part(source, signature, other.part.outputs)
+            except RelayoutError:
+                raise error from None
+            # LiteRT has no kernel for what the cut leaves out.
+            opened.notes.append(f"the source ran as the result was cut, since of the whole {error.what}")
         yield opened
         return
     from relayout.verification.ort import OrtSide

@@ -100,7 +100,7 @@ def read(source: Path | str | bytes, choices: Choices = AS_IT_IS) -> ir.Model:
 
 def _imported(model: Model, data: Source, stem: str, choices: Choices) -> ir.Model:
     opset = sufficient_opset(model, quant=choices.quant) if choices.opset is None else choices.opset
-    chosen = _signature(model, choices.signature)
+    chosen = signature_of(model, choices.signature)
     index = chosen.subgraph if chosen else 0
     whole, file_metadata = model.subgraphs[index], metadata(model, index, data)
     unknown = _unknown_custom_ops(model, choices.custom_ops)
@@ -131,7 +131,12 @@ def _imported(model: Model, data: Source, stem: str, choices: Choices) -> ir.Mod
     return result
 
 
-def _signature(model: Model, key: str | None) -> Signature | None:
+def signature_of(model: Model, key: str | None) -> Signature | None:
+    """Return the signature of a key, or the first; None where there is none and none is asked for.
+
+    Raises:
+        ReadError: there is none of that key.
+    """
     if key is None:
         return model.signatures[0] if model.signatures else None
     for signature in model.signatures:
