@@ -1,8 +1,9 @@
 """A layer normalization in pieces, as the one operator that ONNX has.
 
 With m the mean of each row of x, v that of (x - m) squared, and f = gamma / sqrt(v + epsilon), Keras writes
-`x f + (beta - m f)`, where gamma and beta may be absent, and relayout `(x - m) f + beta`. LayerNormalization is nearer
-to what is meant: where rows lie far from 0, `m f` takes the digits away. Rows of pixels stay in pieces: those take any
+`x f + (beta - m f)`, where gamma and beta may be absent, relayout `(x - m) f + beta`, and litert-torch
+`(x f + (0 - m f)) gamma + beta` with an f without gamma, and with RESHAPEs of m and f. LayerNormalization is nearer to
+what is meant: where rows lie far from 0, `m f` takes the digits away. Rows of pixels stay in pieces: those take any
 order of axes, as the convolutions around them do.
 """
 
@@ -125,13 +126,38 @@ class _Factor(NamedTuple):
 class _Pieces:
     """The pieces that an ADD may be the last of. `operators` are the operators that made them."""
 
-    def __init__(self, op: Operation, count: int) -> None:
-        self.op, self.count = op, count
+    def __init__(self, op: Operation, shape: tuple[int, ...]) -> None:
+        self.op, self.count = op, shape[-1]
+        self.column = (*shape[:-1], 1)  # the shape of one number for each row
         self.operators: list[Operator] = []
+
+    def tensor(self, index: int) -> Tensor:
+        return self.op.tensors.subgraph.tensors[index]
+
+    def origin(self, index: int) -> int:
+        """Return the tensor that RESHAPEs, which add or remove axes of one element, make a tensor of."""
+        operator = self.op.tensors.flow.producer(index)
+        if operator is None or operator.name != "RESHAPE":
+            return index
+        shapes = [self.tensor(each).signature for each in (index, operator.inputs[0])]
+        one, other = ([extent for extent in shape if extent != 1] for shape in shapes)
+        if one != other or -1 in one:
+            return index
+        self.operators.append(operator)
+        return self.origin(operator.inputs[0])
+
+    def is_of_pixels(self, index: int) -> bool:
+        """Tell whether a tensor has the pixels of an image as its rows."""
+        operator = self.op.tensors.flow.producer(index)
+        return operator is not None and operator.name == "RESHAPE" and len(self.tensor(operator.inputs[0]).shape) > RANK
+
+    def is_column(self, index: int) -> bool:
+        """Tell whether a tensor has one number for each row, where the rows' own would be."""
+        return self.tensor(index).shape == self.column
 
     def producer_of(self, index: int, name: str, operands: int = 2) -> Operator | None:
         """Return the operator of that name that computes a tensor, as it is."""
-        operator = self.op.tensors.flow.producer(index)
+        operator = self.op.tensors.flow.producer(self.origin(index))
         if operator is None or operator.name != name or len(operator.inputs) != operands or min(operator.inputs) < 0:
             return None
         if options_of(operator).fields.get("fused_activation_function"):
@@ -141,7 +167,7 @@ class _Pieces:
 
     def constant(self, index: int) -> Tensor | None:
         """Return a constant of real numbers."""
-        tensor = widened_from(self.op, self.op.tensors.subgraph.tensors[index])
+        tensor = widened_from(self.op, self.tensor(index))
         return tensor if tensor.data is not None and tensor.type in _REAL else None
 
     def row(self, index: int) -> Tensor | None:
@@ -153,12 +179,14 @@ class _Pieces:
     def of_mean(self, index: int) -> int | None:
         """Return the tensor whose mean along the last axis a tensor is; None if it is no such mean."""
         operator = self.producer_of(index, "MEAN")
-        axes = None if operator is None else self.op.tensors.subgraph.tensors[operator.inputs[1]]
+        axes = None if operator is None else self.tensor(operator.inputs[1])
         if operator is None or axes is None or axes.data is None or axes.type != TensorType.INT32:
             return None
-        rank = len(self.op.tensors.subgraph.tensors[operator.inputs[0]].shape)
-        keeps = options_of(operator).keep_dims
-        return operator.inputs[0] if keeps and array(axes).reshape(-1).tolist() in ([-1], [rank - 1]) else None
+        extents = self.tensor(operator.inputs[0]).signature
+        is_last = range(len(extents))[-1:]
+        reduced = {int(axis) % len(extents) for axis in array(axes).reshape(-1)} if extents else set()
+        several = reduced.difference(is_last)
+        return operator.inputs[0] if several < reduced and all(extents[axis] == 1 for axis in several) else None
 
     def factor(self, index: int, x: int) -> _Factor | None:
         """Gamma over the root of x's variance."""
@@ -172,17 +200,19 @@ class _Pieces:
         root_of = self.producer_of(index, "RSQRT", 1)
         for variance, epsilon in _both(self.producer_of(root_of.inputs[0], "ADD") if root_of else None):
             least, squares = self.constant(epsilon), self.of_mean(variance)
-            for one, mean in () if squares is None else self.distances(squares):
+            for one, mean in () if squares is None or not self.is_column(index) else self.distances(squares):
                 if one == x and least is not None and array(least).size == 1 and self.of_mean(mean) == x:
-                    return _Factor(mean, float(array(least).reshape(-1)[0]), None)
+                    return _Factor(self.origin(mean), float(array(least).reshape(-1)[0]), None)
         return None
 
     def distances(self, squares: int) -> Iterator[tuple[int, int]]:
-        """Yield the two tensors whose distances are squared in a tensor."""
-        yield from _both(self.producer_of(squares, "SQUARED_DIFFERENCE"))
+        """Yield the two tensors whose distances are squared in a tensor: the second has one number for each row."""
         square = self.producer_of(squares, "SQUARE", 1) or self.producer_of(squares, "MUL")
-        if square is not None and len(set(square.inputs)) == 1:
-            yield from _both(self.producer_of(square.inputs[0], "SUB"))
+        is_square = square is not None and len(set(square.inputs)) == 1
+        difference = self.producer_of(square.inputs[0], "SUB") if square is not None and is_square else None
+        for one, mean in _both(difference or self.producer_of(squares, "SQUARED_DIFFERENCE")):
+            if self.is_column(mean):
+                yield one, mean
 
     def of_distances(self, scaled: int) -> tuple[int, _Factor] | None:
         """Return the x of `(x - m) f`, and its factor."""
@@ -194,7 +224,7 @@ class _Pieces:
                     continue
                 x, mean = difference.inputs
                 factor = self.factor(index, x) if gamma is None else self.without_gamma(index, x)
-                if factor is not None and factor.mean == mean:
+                if factor is not None and self.is_column(mean) and factor.mean == self.origin(mean):
                     return x, factor if gamma is None else factor._replace(gamma=gamma)
         return None
 
@@ -204,8 +234,8 @@ class _Pieces:
             if (row := self.row(factor)) is not None:
                 yield other, row
 
-    def of_sum(self, scaled: int, shift: int) -> Iterator[tuple[int, _Factor, Tensor | None]]:
-        """Yield x, factor and beta of two operands of a sum, if it is the last piece."""
+    def of_product_and_shift(self, scaled: int, shift: int) -> Iterator[tuple[int, _Factor, Tensor | None]]:
+        """Yield x, factor and beta of two operands of a sum, if they are `x f` and `beta - m f`."""
         for x, index in _both(self.producer_of(scaled, "MUL")):
             factor = self.factor(index, x)
             if factor is not None and self.is_shift(shift, index, factor.mean):
@@ -213,12 +243,26 @@ class _Pieces:
             for inner, other in _both(self.producer_of(shift, "ADD")) if factor is not None else ():
                 if factor is not None and self.is_shift(inner, index, factor.mean) and self.row(other) is not None:
                     yield x, factor, self.row(other)
+
+    def of_sum(self, scaled: int, shift: int) -> Iterator[tuple[int, _Factor, Tensor | None]]:
+        """Yield x, factor and beta of two operands of a sum, if it is the last piece."""
+        yield from self.of_product_and_shift(scaled, shift)
         beta, distances = self.row(shift), self.of_distances(scaled)
         if beta is not None and distances is not None:
             yield *distances, beta
+        for inner, gamma in self.by_rows(scaled) if beta is not None else ():
+            for one, other in _both(self.producer_of(inner, "ADD")):
+                for x, factor, own in self.of_product_and_shift(one, other):
+                    if factor.gamma is None and own is None:
+                        yield x, factor._replace(gamma=gamma), beta
 
     def is_shift(self, index: int, factor: int, mean: int) -> bool:
         """Tell whether a tensor is the negative mean times the factor."""
+        difference = self.producer_of(index, "SUB")
+        zero = None if difference is None else self.constant(difference.inputs[0])
+        if difference is not None and zero is not None and self.is_column(index):
+            products = _both(self.producer_of(difference.inputs[1], "MUL")) if not array(zero).any() else ()
+            return any((self.origin(one), self.origin(other)) == (mean, self.origin(factor)) for one, other in products)
         for negative, other in _both(self.producer_of(index, "MUL")):
             negation = self.producer_of(negative, "NEG", 1)
             if other == factor and negation is not None and negation.inputs[0] == mean:
@@ -246,16 +290,16 @@ def layer_normalized(
     shape = op.output().shape
     if len(shape) != RANK or op.tensors.flow.producer(op.operator.inputs[0]) is None:
         return False
-    pieces = _Pieces(op, shape[-1])
+    pieces = _Pieces(op, shape)
     for scaled, shift in _both(op.operator):
         for x, factor, beta in pieces.of_sum(scaled, shift):
-            if not _is_of_rows(op, op.tensors.subgraph.tensors[x], pieces.count):
+            if not _is_of_rows(op, pieces.tensor(x), pieces.count) or pieces.is_of_pixels(x):
                 continue
             for operator in pieces.operators:
                 op.spare(operator)
             constants = [_constant(op, factor.gamma, "scale", pieces.count)]
             constants += [] if beta is None else [_constant(op, beta, "shift", pieces.count)]
-            y = write(op, op.tensors.value(op.tensors.subgraph.tensors[x]), constants, factor.epsilon)
+            y = write(op, op.tensors.value(pieces.tensor(x)), constants, factor.epsilon)
             op.result(y, fused=op.options.fused_activation_function)
             return True
     return False

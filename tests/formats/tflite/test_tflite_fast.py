@@ -852,6 +852,60 @@ def test_the_pieces_that_relayout_makes_of_a_layer_normalization(order: str, squ
         agree(content, target=target)
 
 
+def in_flat_rows(*, gamma: bool = True, beta: bool = True, image: bool = False, other: str = "") -> Net:
+    """The pieces that litert-torch makes of a layer normalization; `other` spoils one of them."""
+    rng, net = np.random.default_rng(8), Net()
+    shape, column, flat = (1, 5, 5), (1, 5, 1), (5,)
+    add, mul, sub = (options(f"{name}Options") for name in ("Add", "Mul", "Sub"))
+
+    def computed(name: str, operands: list[int], dims: tuple[int, ...], table: Any = None) -> int:
+        y = net.tensor(dims)
+        net.op(name, operands, [y], table)
+        return y
+
+    def as_column(x: int) -> int:
+        dims = (1, 1, 5) if other == "row" else column
+        return computed("RESHAPE", [x, net.const(np.array(dims), "int32")], dims)
+
+    x = net.input((1, 1, 5, 5) if image else shape, low=-2, high=2, name="x")
+    x = computed("RESHAPE", [x, net.const(np.array(shape), "int32")], shape) if image else x
+    axes = net.const(np.array([0, 2]), "int32")
+    mean = computed("MEAN", [x, axes], flat, options("ReducerOptions"))
+    squares = computed("SQUARED_DIFFERENCE", [x, as_column(mean)], shape)
+    variance = computed("MEAN", [squares, axes], flat, options("ReducerOptions"))
+    factor = computed("RSQRT", [computed("ADD", [variance, net.const(1e-3, "float32")], flat, add)], flat)
+    begin = net.const(0.5 if other == "begin" else 0.0, "float32")
+    operands = [factor, factor if other == "square" else mean]
+    shift = computed("SUB", [begin, computed("MUL", operands, flat, mul)], flat, sub)
+    y = computed("ADD", [computed("MUL", [x, as_column(factor)], shape, mul), as_column(shift)], shape, add)
+    y = computed("MUL", [y, net.const(rng.normal(size=5), "float32")], shape, mul) if gamma else y
+    y = computed("ADD", [y, net.const(rng.normal(size=5), "float32")], shape, add) if beta else y
+    net.op("RELU", [y], [net.output(shape, name="y")])
+    return net
+
+
+@pytest.mark.parametrize(("gamma", "beta"), [(False, False), (False, True), (True, False), (True, True)])
+def test_the_pieces_that_litert_torch_makes_of_a_layer_normalization(gamma: bool, beta: bool) -> None:
+    content = in_flat_rows(gamma=gamma, beta=beta).bytes()
+    others = {"Mul"} if gamma and not beta else {"Add"} if beta and not gamma else set()
+    assert set(count(read(content))) == {"LayerNormalization", "Relu", *others}
+    for target in (None, FAST, "none"):
+        agree(content, target=target)
+
+
+@pytest.mark.parametrize("other", ["row", "begin", "square"])
+def test_other_flat_pieces_are_no_layer_normalization(other: str) -> None:
+    content = in_flat_rows(other=other).bytes()
+    assert "LayerNormalization" not in count(read(content))
+    agree(content)
+
+
+def test_pixels_in_flat_rows_stay_in_pieces() -> None:
+    content = in_flat_rows(image=True).bytes()
+    assert "LayerNormalization" not in count(read(content))
+    agree(content)
+
+
 def test_pieces_that_are_seen_stay_beside_it() -> None:
     content = layered(other="seen").bytes()
     found = count(read(content))
