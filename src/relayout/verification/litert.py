@@ -459,7 +459,7 @@ class ForcedLiteRT:
         *,
         reference: bool = False,  # whether it runs with reference kernels
     ) -> None:
-        self.content, self.side = content, LiteRTSide(content)
+        self.model, self.side = content, LiteRTSide(content)
         names = {index: name for name, index in self.side.indices.items()}
         self.shown = {name: names[cut.tensors[index]] for name, index in whole.indices.items() if index in cut.tensors}
         self.entries = {

@@ -35,7 +35,7 @@ from relayout.targets import refuse_elsewhere
 from relayout.verification import forced_graph, stated_numbers
 from relayout.verification.compare import SPACING
 from relayout.verification.feeds import SAMPLE_RATE
-from relayout.verification.ort_runtime import OrtRunner, Session, make_loadable, runtime_version
+from relayout.verification.ort_runtime import ForcedOrt, OrtRunner, Session, make_loadable, runtime_version
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.side import (
     ONNX_RUNTIME,
@@ -297,7 +297,7 @@ class OrtSide(RunnableModel):
         *,
         terms: bool = False,
         own: bool = False,
-    ) -> OrtRunner | None:
+    ) -> ForcedOrt | None:
         """Return a session of a copy of the model in which given values are inputs, without what nobody needs.
 
         With a `nudge`, what is shown is rounded from numbers that are so many steps higher. With `terms`, the operators
@@ -319,10 +319,11 @@ class OrtSide(RunnableModel):
         entries.update((name, entry) for name, entry in recalled.items() if entry is not None)
         RemoveUnusedNodesPass()(model)
         needed = {name: entry for name, entry in entries.items() if entry.uses()}
+        graph.inputs[:] = [value for value in graph.inputs if value.uses() or value.is_graph_output()]
         graph.inputs.extend(needed.values())
         names = {name: entry.name or "" for name, entry in needed.items()}
         levels = max((LEVELS.get(node.op_type, 0) for node in graph), default=0)
-        return OrtRunner(self.label, self._session_of(model), self.initial, names, levels)
+        return ForcedOrt(OrtRunner(self.label, self._session_of(model), self.initial), model, names, levels)
 
     @cached_property
     def operands_of(self) -> Mapping[str, tuple[str, ...]]:

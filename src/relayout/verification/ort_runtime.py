@@ -102,20 +102,10 @@ def _installed(ask: Callable[[], Any]) -> Any:
 
 
 class OrtRunner:
-    """A session; some of its inputs may be values of the model."""
+    """A session, whose results are arrays."""
 
-    requantized = 0.0
-
-    def __init__(
-        self,
-        label: str,
-        session: Session,
-        initial: Feeds,
-        input_of: Mapping[str, str] = MappingProxyType({}),  # values of the model -> the inputs for them
-        levels: int = 0,  # to how many levels it rounds real numbers while it runs
-    ) -> None:
+    def __init__(self, label: str, session: Session, initial: Feeds) -> None:
         self._label, self._session, self._initial = label, session, initial
-        self.entries, self.levels = input_of, levels
         self._inputs = {value.name for value in session.get_inputs()}
         self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
 
@@ -128,6 +118,31 @@ class OrtRunner:
         except FailedError as error:
             raise RunError("ONNX Runtime", self._label, error) from None
         return {name: _one_array(value) for name, value in zip(shown_names, results, strict=True)}
+
+
+class ForcedOrt(NamedTuple):
+    """A part of a model, some of whose values are given."""
+
+    runner: OrtRunner
+    model: ir.Model  # the part
+    entries: Mapping[str, str]  # values of the model that are given -> the inputs for them
+    levels: int  # to how many levels it rounds real numbers while it runs
+    requantized: float = 0.0  # it computes with real numbers throughout
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """The part's inputs, in its order -> what they are in the model."""
+        own = {inner: name for name, inner in self.entries.items()}
+        return {name: own.get(name, name) for value in self.model.graph.inputs if (name := value.name)}
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """The values that it makes, each with its name in the part, which is the same."""
+        return {name: name for value in self.model.graph.outputs if (name := value.name)}
+
+    def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
+        """Return the values of these names."""
+        return self.runner.run(feeds, names)
 
 
 _PLAIN = frozenset(  # element types, in ONNX Runtime's words, that it hands out as numpy arrays

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from relayout.errors import NamesError, RelayoutError
+from relayout.errors import RelayoutError
 from relayout.formats.onnx.completing import complete
-from relayout.formats.onnx.parts import cut
 from relayout.formats.onnx.writing import write
 from relayout.formats.tflite.container.loading import load
-from relayout.graph.subgraphs import captured
 from relayout.light_dataclass import dataclass
 from relayout.verification.compare import Kind, Tolerance, difference, judge, kind_of
 from relayout.verification.comparison import Comparison
 from relayout.verification.feeds import user_feeds
-from relayout.verification.litert import LiteRTSide
-from relayout.verification.ort import OrtSide
 from relayout.verification.pairs import Pair
 from relayout.verification.report import Row, VerifyReport
 from relayout.verification.side import Array, RunnableModel, Source, open_side
@@ -108,7 +104,7 @@ def reproduce(
     """Cut the neighbourhood of the first divergence out of both models and write it down.
 
     Between the last values that agree and the first that does not: `b.onnx` or `b.tflite` with its inputs, what it
-    should compute, and `run.py`, which fails by itself; `a.onnx` beside it where the source is ONNX, too.
+    should compute, and `run.py`, which fails by itself; beside it `a.onnx` or `a.tflite`, the same part of the source.
 
     Args:
         a: the source.
@@ -127,7 +123,6 @@ def reproduce(
         raise RelayoutError(f"--repro: {what}: there is nothing to reproduce")
     refuse_reproduction(folder)
     with open_side(b) as right, open_side(a, right.signature, other=right) as left:
-        assert isinstance(right, OrtSide | LiteRTSide)
         return _Reproducing(left, right, report, row, folder, layouts or {}).run(inputs)
 
 
@@ -149,6 +144,7 @@ class _Part:
     feeds: dict[str, Array]
     output: str
     expected: Array
+    sources: tuple[str, ...]  # what its inputs are in the whole model
 
     @property
     def suffix(self) -> str:
@@ -172,6 +168,7 @@ class _Part:
         if isinstance(self.model, bytes):
             stem.with_suffix(".tflite").write_bytes(self.model)
         else:
+            complete(self.model)  # its ends, which were inner values, state their types
             write(self.model, stem.with_suffix(".onnx"))
 
 
@@ -179,7 +176,7 @@ class _Reproducing:
     def __init__(
         self,
         left: RunnableModel,
-        right: OrtSide | LiteRTSide,
+        right: RunnableModel,
         report: VerifyReport,
         row: Row,
         folder: Path,
@@ -205,41 +202,17 @@ class _Reproducing:
         raise RelayoutError(f"--repro: the part of the second model up to '{self.row.other}' does not differ by itself")
 
     def _second(self, agreed: set[str], arrays: Mapping[str, Array]) -> _Part:
-        expected = self.pairs[self.row.other].carried(arrays[self.row.source])
-        if isinstance(self.right, LiteRTSide):
-            forced = self.right.forced([self.row.other], sorted(agreed))
-            assert forced is not None
-            ends = {name: self.pairs[source] for name, source in forced.sources.items()}
-            feeds = {name: pair.carried(arrays[pair.left.name]) for name, pair in ends.items()}
-            return _Part(forced.content, feeds, forced.shown[self.row.other], expected)
-        model = self.right.model.clone()
-        complete(model)
-        model = cut(model, _starts(model.graph, self.row.other, agreed), [self.row.other])
-        names = [value.name or "" for value in model.graph.inputs]
-        feeds = {name: array for name, array in self.right.initial.items() if name in names}
-        for name in names:
-            if name in self.pairs:
-                feeds[name] = self.pairs[name].carried(arrays[self.pairs[name].left.name])
-        return _Part(model, feeds, self.row.other, expected)
+        def carried(name: str) -> Array:
+            pair = self.pairs.get(name)
+            return self.right.initial[name] if pair is None else pair.carried(arrays[pair.left.name])
 
-    def _first(self, part: _Part, arrays: Mapping[str, Array]) -> _Part | None:
-        """Return the corresponding part of the source; None where it cannot be cut."""
-        if not isinstance(self.left, OrtSide):
-            return None
-        model = self.left.model.clone()
-        complete(model)
-        own = {value.name for value in model.graph.inputs}
-        starts = [
-            name
-            for name in dict.fromkeys(self.pairs[n].left.name for n in part.feeds if n in self.pairs)
-            if name not in own
-        ]
-        try:
-            model = cut(model, starts, [self.row.source])
-        except NamesError:
-            return None
-        names = [value.name or "" for value in model.graph.inputs]
-        return _Part(model, {name: arrays[name] for name in names}, self.row.source, arrays[self.row.source])
+        return _part(self.right, self.row.other, agreed, carried)
+
+    def _first(self, part: _Part, arrays: Mapping[str, Array]) -> _Part:
+        """Return the corresponding part of the source."""
+        own = {value.name for value in self.left.inputs}
+        entries = {self.pairs[name].left.name for name in part.sources if name in self.pairs} - own
+        return _part(self.left, self.row.source, entries, {**self.left.initial, **arrays}.__getitem__)
 
     def _fails(self, part: _Part) -> bool:
         got = part.run()
@@ -257,12 +230,10 @@ class _Reproducing:
             return self.tolerance.atol + self.tolerance.rtol * largest
         return 1.0 if kind is Kind.STEPS else 0.0
 
-    def _write(self, second: _Part, first: _Part | None) -> None:
+    def _write(self, second: _Part, first: _Part) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         case: dict[str, object] = {"value": self.row.name, "allowed": self._allowed(second)}
         for side, part in (("b", second), ("a", first)):
-            if part is None:
-                continue
             part.save(self.folder / side)
             files = {name: f"{side}_input_{i}.npy" for i, name in enumerate(part.feeds)}
             for name, file in files.items():
@@ -272,7 +243,7 @@ class _Reproducing:
             file = f"{side}{part.suffix}"
             case[side] = {"file": file, "inputs": files, "output": part.output, "expected": expected}
         runtimes = {"onnxruntime": ".onnx", "ai-edge-litert": ".tflite"}
-        suffixes = {part.suffix for part in (second, first) if part is not None}
+        suffixes = {part.suffix for part in (second, first)}
         text = SCRIPT.format(
             file=f"b{second.suffix}",
             needs=" and ".join(name for name, suffix in runtimes.items() if suffix in suffixes),
@@ -281,18 +252,9 @@ class _Reproducing:
         (self.folder / "run.py").write_text(text, encoding="utf-8")
 
 
-def _starts(graph: ir.Graph, end: str, agreed: set[str]) -> list[str]:
-    """Return the values that agree from which, and from inputs, `end` is computed; nearest first."""
-    known = {value.name: value for node in graph for value in node.outputs}
-    waiting, seen, starts = [known[end]], {known[end]}, []
-    while waiting:
-        node = waiting.pop(0).producer()
-        for value in () if node is None else (*node.inputs, *captured(node)):
-            if value is None or value in seen or value.producer() is None:
-                continue
-            seen.add(value)
-            if value.name in agreed:
-                starts.append(value.name)
-            else:
-                waiting.append(value)
-    return starts
+def _part(side: RunnableModel, end: str, entries: Collection[str], array_of: Callable[[str], Array]) -> _Part:
+    """Return the part of a model that computes a value of some others, and of inputs, with what these are."""
+    forced = side.forced([end], sorted(entries))
+    assert forced is not None
+    feeds = {name: array_of(source) for name, source in forced.sources.items()}
+    return _Part(forced.model, feeds, forced.shown[end], array_of(end), tuple(forced.sources.values()))

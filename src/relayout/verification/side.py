@@ -170,6 +170,18 @@ class Forced(Protocol):
     """A model of which some interior values are given."""
 
     @property
+    def model(self) -> "ir.Model | bytes":
+        """The part of the model that is run: of a `.tflite` the bytes of a file."""
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """The part's inputs, in its order -> what they are in the model."""
+
+    @property
+    def shown(self) -> Mapping[str, str]:
+        """The values that it makes, each with the name that it has in the part."""
+
+    @property
     def entries(self) -> Mapping[str, str]:
         """The fed values that it needs, each with the name under which to feed it."""
 
