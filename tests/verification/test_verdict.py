@@ -164,7 +164,7 @@ def test_products_of_integers_whose_types_no_file_states_are_computed_in_full(
         assert ("onnxruntime-cpu-avx2" in note) is not loads
         arrays = [value.const_value.numpy() for value in side.model.graph.initializers.values() if value.const_value]
         assert {array.dtype.name for array in arrays if array.ndim == 2} == {"uint8"}
-    assert Session(source.SerializeToString(), entries={"session.x64quantprecision": "1"}).get_inputs()
+    assert Session(source.SerializeToString(), entries={"session.x64quantprecision": "1"}).inputs
 
 
 def test_one_word_for_each_verdict() -> None:

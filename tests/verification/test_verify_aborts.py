@@ -95,7 +95,7 @@ def test_arrays_of_every_kind_go_both_ways() -> None:
     session = Session(parser.parse_model(text).SerializeToString())
     strings, half = np.array(["a", "ü"], object), np.zeros((0, 2), np.float16)
     found = session.run(None, {"s": strings, "b": np.array([True, False]), "e": half})
-    assert [end.type for end in session.get_outputs()][-1] == "seq(tensor(float16))"
+    assert [end.type for end in session.outputs][-1] == "seq(tensor(float16))"
     assert found[0].tolist() == ["a", "ü"]
     assert found[1].tolist() == [False, True]
     assert (found[2].shape, found[2].dtype, len(found[3])) == ((0, 2), np.float16, 1)
@@ -110,7 +110,7 @@ def test_a_path_is_meant_from_where_this_process_is(tmp_path: Path, monkeypatch:
         onnx.save(each, tmp_path / name / "m.onnx")
     for name, expected in (("here", "x"), ("there", "i")):
         monkeypatch.chdir(tmp_path / name)
-        assert [end.name for end in Session(Path("m.onnx")).get_inputs()] == [expected]
+        assert [end.name for end in Session(Path("m.onnx")).inputs] == [expected]
 
 
 def test_nothing_is_left_where_temporary_files_are(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Several models at once: each on its own, none in the way of another, and one table in the end."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
@@ -14,33 +14,6 @@ from relayout.terminal import Line, count_of, line, show, tabled
 
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
-
-# Jobs in processes of their own, one of which may die and cost nobody else anything.
-
-J = TypeVar("J")
-R = TypeVar("R")
-
-
-def settled(
-    perform: Callable[[J], R],  # a function of a module, which raises nothing
-    jobs: Sequence[J],  # what it is given, one at a time
-    workers: int,  # processes at a time
-) -> Iterator[tuple[J, R | str]]:
-    """Yield each job as it ends, with its result, or with why its process ended."""
-    from concurrent.futures import as_completed
-
-    with _processes(min(workers, len(jobs))) as pool:
-        waiting = {pool.submit(perform, job): job for job in jobs}
-        for future in as_completed(waiting):
-            job = waiting[future]
-            # A process that died takes those with it that had not ended: each of them is tried alone.
-            if future.exception():
-                with _processes(1) as single:
-                    future = single.submit(perform, job)
-                    error = future.exception()
-            else:
-                error = None
-            yield job, future.result() if error is None else f"its process ended: {error}"
 
 
 def _processes(count: int) -> "ProcessPoolExecutor":
@@ -208,7 +181,7 @@ def one(job: running.Job) -> Row:
     return Row(
         str(job.source),
         str(job.target),
-        max(running.FAILED if over else 0, running.code_of(verification) if verification is not None else 0),
+        running.code_of(verification, over),
         (report.source_transposes, report.transposes),
         (report.source_bytes, report.bytes),
         report.verdict,
@@ -229,14 +202,27 @@ def _performed(jobs: Sequence[running.Job], workers: int, silent: bool) -> Itera
                 advance(job.source.name, True)
             return
         # a process for each job: much to load for one model
+        for row in _in_processes(jobs, workers):
+            advance(Path(row.source).name, True)
+            yield row
 
-        for job, row_or_error in settled(one, jobs, workers):
-            advance(job.source.name, True)
-            yield (
-                Row(str(job.source), str(job.target), running.REFUSED, error=row_or_error)
-                if isinstance(row_or_error, str)
-                else row_or_error
-            )
+
+def _in_processes(jobs: Sequence[running.Job], workers: int) -> Iterator[Row]:
+    """Yield the row of each job as it ends. A process of its own may die and cost nobody else anything."""
+    from concurrent.futures import as_completed
+
+    with _processes(min(workers, len(jobs))) as pool:
+        waiting = {pool.submit(one, job): job for job in jobs}
+        for future in as_completed(waiting):
+            job, error = waiting[future], future.exception()
+            if error is not None:
+                # A process that died takes those with it that had not ended: each of them is tried alone.
+                with _processes(1) as single:
+                    future = single.submit(one, job)
+                    error = future.exception()
+            ended = f"its process ended: {error}"
+            refused = Row(str(job.source), str(job.target), running.REFUSED, error=ended)
+            yield future.result() if error is None else refused
 
 
 def _show(rows: Sequence[Row]) -> None:

@@ -316,9 +316,10 @@ def verified(first: Path, second: Path, feeds: Mapping[str, Any], seed: int, **o
     return verify(first, second, inputs=feeds or None, seed=seed, **options)
 
 
-def code_of(verification: "VerifyReport") -> int:
-    """Return the exit code of a verification."""
-    return 0 if verification.ok else FAILED if verification.is_compared else REFUSED
+def code_of(verification: "VerifyReport | None", over: str = "") -> int:
+    """Return the exit code of a verification, if there was one, and of more transposed bytes than allowed."""
+    code = 0 if verification is None or verification.ok else FAILED if verification.is_compared else REFUSED
+    return max(code, FAILED if over else 0)
 
 
 def exceeds(report: "Report", max_bytes: int | None) -> str:
@@ -407,5 +408,5 @@ def run_job(job: Job, as_json: bool, quiet: bool) -> None:
     if differs and verification is not None and verification.is_compared and not (quiet or as_json):
         again = f"relayout verify {quote(str(job.source))} {quote(str(job.target))} --repro DIR"
         click.echo(f"written nevertheless; where they part, as something to run: {again}", err=job.console_is_taken)
-    if differs or over:
-        sys.exit(max(FAILED if over else 0, code_of(verification) if verification is not None else 0))
+    if code := code_of(verification, over):
+        sys.exit(code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +24,7 @@ from relayout.pipeline.result import Result
 from relayout.quantization.quantize import quantize_file
 from relayout.quantization.request import QuantizationRequest
 from relayout.quantization.samples import ModelInput, Samples
-from relayout.reports.report import Interface
+from relayout.reports.report import Interface, frequencies
 
 
 def quantized_result(result: Result, request: QuantizationRequest) -> Result:
@@ -49,15 +48,13 @@ def quantized_result(result: Result, request: QuantizationRequest) -> Result:
     file, summary = quantize_file(result.file, request, inputs, names, for_litert=for_litert, finish=finish)
     if missing := lacking(file, builtins):
         raise UnwritableGraphError(missing, set(), f"what stays float: {'; '.join(summary.lines()[1:]) or 'nothing'}")
-    counts = Counter(operator.name for graph in file.subgraphs for operator in graph.operators)
-    ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
     count, size = transposes(file)
     before = result.report
     share = before.bytes // size if size and count == before.transposes and before.bytes % size == 0 else 1
     least = size if before.bytes == before.lower_bound else before.lower_bound * size // max(before.bytes, 1)
     report = replace(
         before,
-        operators=ordered,
+        operators=frequencies(operator.name for graph in file.subgraphs for operator in graph.operators),
         transposes=count,
         bytes=size,
         lower_bound=least,

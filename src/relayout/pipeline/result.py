@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from relayout.graph.subgraphs import all_nodes
 from relayout.internal_errors import one_error
 from relayout.light_dataclass import dataclass
 from relayout.reports.layouts import Naming
-from relayout.reports.report import Report
+from relayout.reports.report import Report, frequencies
 
 if TYPE_CHECKING:
     from relayout.formats.onnx.fixing import FixedSource
@@ -137,9 +136,8 @@ def tflite_report(
         count, size = transposes(source)
         report = replace(report, source_transposes=count, source_bytes=size)
 
-    counts = Counter(operator.name for subgraph in file.subgraphs for operator in subgraph.operators)
-    ordered = dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-    report = replace(report, operators=ordered, min_runtime=min_runtime_version(file))
+    operators = frequencies(operator.name for subgraph in file.subgraphs for operator in subgraph.operators)
+    report = replace(report, operators=operators, min_runtime=min_runtime_version(file))
     count, size = _beyond_plan(report, model, file)
     if not (count or size):
         return report
@@ -255,15 +253,18 @@ class Result:
             LayoutError: the model was converted for no target.
         """
         from relayout.partition.claims import whole_units
+
+        with whole_units(self.model):
+            return [part for part, _ in self._parts()]
+
+    def _parts(self) -> Sequence[tuple[Part, ir.Model | Model | None]]:
+        """Return the parts; those of a `.tflite` with their models, which tell whether they can be written."""
         from relayout.partition.regions import parts
+        from relayout.pipeline.tflite_result import tflite_parts
 
         if self.format == "tflite":
-            from relayout.pipeline.tflite_result import tflite_parts
-
-            with whole_units(self.model):
-                return [part for part, _ in tflite_parts(self.model, target_of(self), self.custom_ops, self.runtime)]
-        with whole_units(self.model):
-            return parts(self.model, target_of(self))
+            return tflite_parts(self.model, target_of(self), self.custom_ops, self.runtime)
+        return [(part, None) for part in parts(self.model, target_of(self))]
 
     @one_error()
     def save_parts(self, directory: str | Path, *, overwrite: bool = False) -> list[Part]:
@@ -286,18 +287,12 @@ class Result:
                 or a file cannot be written.
         """
         from relayout.partition.claims import whole_units
-        from relayout.partition.regions import part_model, parts
-        from relayout.pipeline.tflite_result import tflite_parts
+        from relayout.partition.regions import part_model
 
         folder, target = Path(directory), target_of(self)
         replaceable_files(folder, overwrite)
-        part_models: list[tuple[Part, ir.Model | Model]]
-        if self.format == "tflite":
-            with whole_units(self.model):
-                part_models = tflite_parts(self.model, target, self.custom_ops, self.runtime)
-        else:
-            with whole_units(self.model):
-                part_models = [(part, part_model(self.model, part)) for part in parts(self.model, target)]
+        with whole_units(self.model):
+            part_models = [(part, model or part_model(self.model, part)) for part, model in self._parts()]
         refuse_unknown_ranks([part for part, _ in part_models])
         ends = {
             "inputs": [value.name for value in self.model.graph.inputs],

@@ -30,7 +30,7 @@ from relayout.verification.feeds import BATCH, EXTENTS, random_feeds, to_give
 from relayout.verification.matching import batches, match_ends, match_interface, match_interiors, stands_for_integers
 from relayout.verification.pairs import Pair, advice, permuted, proposal, refuse_unknown, with_layouts
 from relayout.verification.report import Fed, Row
-from relayout.verification.side import OPEN, Array, DeclaredPart, Feeds, ModelValue, RunError, RunnableModel, Runner
+from relayout.verification.side import OPEN, Array, Feeds, ModelValue, RunError, RunnableModel, Runner
 from relayout.verification.stepwise import Stepwise, judged_by_operator
 
 OF_EXTENTS = frozenset(["RANK", "SHAPE", "Shape", "Size"])  # operators that read extents alone
@@ -122,14 +122,14 @@ class Comparison:
         added = [name for name in dict.fromkeys(pair_names[1]) if name not in shown]
         return self.left.runner(pair_names[0]), self.right.runner(added) if added else self._plain[1]
 
-    def _match_outputs(self, part: DeclaredPart | None) -> list[Pair]:
+    def _match_outputs(self, part: Sequence[str] | None) -> list[Pair]:
         """Outputs with outputs; those of a part also with interior values, and what it left out is not missing."""
         matches = match_interface(self.left.outputs, self.right.outputs, by_name_only=part is not None)
         outputs, self.missing, more = matches
         if part is not None:
             outputs += match_ends(self.left.interiors, more, any_extents=self.right.batch is not None)
             more = [value for value in more if not any(value is pair.right for pair in outputs)]
-            left_out = [v for v in self.missing if not set(v.all_names) & set(part.outputs)]
+            left_out = [v for v in self.missing if not set(v.all_names) & set(part)]
             self.missing = [value for value in self.missing if value not in left_out]
             if left_out:
                 self.notes.append("outputs that the part leaves out: " + ", ".join(v.name for v in left_out))

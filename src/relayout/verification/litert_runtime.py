@@ -20,7 +20,6 @@ from relayout.verification.feeds import EXTENTS, of_rank
 from relayout.verification.runtimes import ChildModel, FailedError, asked, survives
 from relayout.verification.side import (
     Array,
-    DeclaredPart,
     Feeds,
     RunError,
     RunnableModel,
@@ -167,7 +166,7 @@ class LiteRTFile(RunnableModel):
         self.notes: list[str] = []
         self.provenance = provenance = _provenance(self)
         self.batch, self.steps_off, self.signature = provenance.batch, provenance.steps_off, provenance.signature
-        self.part = None if provenance.part is None else DeclaredPart(tuple(provenance.part["outputs"]))
+        self.part = None if provenance.part is None else tuple(provenance.part["outputs"])
 
     @cached_property
     def model(self) -> Model:

@@ -39,7 +39,6 @@ from relayout.verification.ort_runtime import ForcedOrt, OrtRunner, Session, mak
 from relayout.verification.runtimes import AbortedError, FailedError, prepare
 from relayout.verification.side import (
     ONNX_RUNTIME,
-    DeclaredPart,
     Feeds,
     ModelValue,
     OnDemandRunner,
@@ -451,13 +450,12 @@ class OrtSide(RunnableModel):
         )
 
 
-def _declared_part(properties: Mapping[str, str]) -> DeclaredPart | None:
-    """Return the part of its source that a model declares to be, as `relayout.cut`."""
+def _declared_part(properties: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return the outputs, by the source's names, of the part of it that a model declares to be, as `relayout.cut`."""
     try:
-        outputs = [str(name) for name in json.loads(properties[CUT])["outputs"]]
+        return tuple([str(name) for name in json.loads(properties[CUT])["outputs"]])
     except (ValueError, TypeError, KeyError, RecursionError):  # not there, or not as we write it
         return None
-    return DeclaredPart(tuple(outputs))
 
 
 def _multiplies_integers(node: ir.Node) -> bool:

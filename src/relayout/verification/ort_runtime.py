@@ -57,15 +57,7 @@ class Session:
     ) -> None:
         file = source if isinstance(source, bytes) else os.path.abspath(source)  # the process may be elsewhere
         self._child_model = ChildModel("session", file, optimized, {**IN_FULL, **entries})
-        self._inputs, self._outputs = ([End(*end) for end in ends] for ends in _installed(self._child_model.open))
-
-    def get_inputs(self) -> list[End]:
-        """Return the model's inputs."""
-        return self._inputs
-
-    def get_outputs(self) -> list[End]:
-        """Return the model's outputs."""
-        return self._outputs
+        self.inputs, self.outputs = ([End(*end) for end in ends] for ends in _installed(self._child_model.open))
 
     def run(self, names: Sequence[str] | None, feeds: Mapping[str, Array]) -> list[Any]:
         """Return the outputs of these names, or all.
@@ -106,8 +98,8 @@ class OrtRunner:
 
     def __init__(self, label: str, session: Session, initial: Feeds) -> None:
         self._label, self._session, self._initial = label, session, initial
-        self._inputs = {value.name for value in session.get_inputs()}
-        self._shown = {value.name for value in session.get_outputs() if _is_plain(value.type)}
+        self._inputs = {value.name for value in session.inputs}
+        self._shown = {value.name for value in session.outputs if _is_plain(value.type)}
 
     def run(self, feeds: Feeds, names: Sequence[str]) -> dict[str, Array]:
         """Return the values of these names, outputs of this session's model, as far as numpy can hold them."""

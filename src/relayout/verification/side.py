@@ -152,13 +152,6 @@ class ModelValue:
         return (self.name, *self.aliases, *(item.name for item in self.source_values))
 
 
-@dataclass(frozen=True)
-class DeclaredPart:
-    """The declaration of a model that is a part of its source: the source's names of its outputs."""
-
-    outputs: tuple[str, ...]
-
-
 class Runner(Protocol):
     """A model ready to run."""
 
@@ -218,7 +211,7 @@ class RunnableModel:
     signature: str | None = None
     """The signature of a .tflite that it declares to be made of, where that is not of the first subgraph."""
     batch: OpenedBatch | None = None  # the batch that was opened in it, if it declares that
-    part: DeclaredPart | None = None  # the part of its source that it declares to be; None: it declares none
+    part: tuple[str, ...] | None = None  # of a model that declares to be a part of its source: its outputs' names there
     steps_off: Mapping[str, int] = NOTHING
     """Quantized values of its source -> the steps by which it declares that they may be off."""
 
@@ -348,7 +341,7 @@ def open_side(
             if other is None or other.part is None:
                 raise
             try:
-                opened = side_of_part(source, signature, other.part.outputs)
+                opened = side_of_part(source, signature, other.part)
             except RelayoutError:
                 raise error from None
             # LiteRT has no kernel for what the cut leaves out.
