@@ -170,7 +170,7 @@ class Stepwise:
         for values in chain([exact], readings(exact, self._left.rounded)):
             for choice, members in choices(part, [(name, pairs_by_name[name]) for name in entries]):
                 chosen = {entry: choice.get(name, pairs_by_name[name][0]) for name, entry in entries.items()}
-                fed = {entry: self._carried(pair, values) for entry, pair in chosen.items()}
+                fed = self._carry_all(chosen, values)
                 theirs = forced.run(fed, list(dict.fromkeys(pair.right.name for pair in members)))
                 for pair in members:
                     key, operand = (pair.left.name, pair.right.name), before[pair.left.name, pair.right.name]
@@ -181,6 +181,9 @@ class Stepwise:
             if all(step.verdict.passes for step in steps.values()):
                 break
         return steps
+
+    def _carry_all(self, pairs: Mapping[str, Pair], values: Feeds) -> dict[str, Array]:
+        return {entry: self._carried(pair, values) for entry, pair in pairs.items()}
 
     def _run_source(self, feeds: Feeds, pairs: Sequence[Pair]) -> dict[str, Array]:
         """Return the source's inputs and its values of some pairs, and learn the extents of these."""
