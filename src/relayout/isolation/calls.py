@@ -23,7 +23,7 @@ from relayout.isolation.process import DiedError, Process
 
 LEAST, MOST = -(1 << 16), 1 << 24  # between these are integers in attributes
 FARTHEST_AXIS = 64  # axes, from either end, are nearer than that
-MOST_RANK, MOST_EXTENT, DEEPEST = 16, 1 << 31, 8  # dimensions of a value, an extent, bodies within bodies
+MOST_RANK, MOST_EXTENT = 16, 1 << 31  # dimensions of a value, an extent
 VERSIONS = range(3, 64)  # of the format
 
 AXES = frozenset("axes axis batch_axis batch_dims new_axis perm scan_input_axes scan_output_axes time_axis".split())  # noqa: SIM905
@@ -32,7 +32,6 @@ COUNTS = frozenset(  # attributes that something is divided by, or that a vector
     "blocksize dilations group hidden_size kernel_shape kv_num_heads num_heads num_outputs q_num_heads strides".split()  # noqa: SIM905
 )
 NATURAL = frozenset(("batch_dims",))  # attributes that are not negative
-STEPS = {"Slice": 4}  # operator -> place of an operand that ONNX adds to places again and again
 ANYWHERE = frozenset(("ends", "starts"))  # attributes that are clamped: "to the end" is written as the greatest integer
 
 _INT, _INTS = onnx.AttributeProto.INT, onnx.AttributeProto.INTS
@@ -65,43 +64,40 @@ class _Form(NamedTuple):
 
 
 def doubt_of_model(model: onnx.ModelProto) -> str:
-    """Return the first thing about a model that is not usual; an empty text where there is none."""
-    newest = onnx.defs.onnx_opset_version()
+    """Return the first thing about a model that is not usual; an empty text where there is none.
+
+    Nobody looks into functions and bodies: a model that has some is always asked about in the child process.
+    """
+    graph, newest = model.graph, onnx.defs.onnx_opset_version()
     versions = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in model.opset_import}
     if model.ir_version not in VERSIONS or not 1 <= versions.get("", 1) <= newest:
         return "the versions that the model imports"
-    if model.training_info:
-        return "training_info"
-    if _has_far_steps(model.graph, set()):
+    if model.training_info or model.functions or graph.sparse_initializer:
+        return "training_info, functions or sparse initializers"
+    if _has_far_steps(graph):
         return "the steps of a Slice"
-    calls = {(function.domain, function.name): len(function.input) for function in model.functions}
-    if len(calls) < len(model.functions):
-        return "overloads of functions"
-    for function in model.functions:
-        imports = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in function.opset_import}
-        if not 1 <= imports.get("", 1) <= newest:
-            return f"the versions that function '{function.name}' imports"
-        if doubt := _Graphs(imports, calls).doubt_of_nodes(function.node, {"", *function.input}, 0):
-            return f"function '{function.name}', {doubt}"
-    return _Graphs(versions, calls).doubt(model.graph, frozenset(), 0)
-
-
-def _has_far_steps(
-    graph: onnx.GraphProto,  # the main graph, or a body in it
-    outer: set[str],  # the names of steps that the graphs around it may hold; those of this graph are added
-) -> bool:
-    """Return whether constant steps are unusual: ONNX adds them to places, whatever overflows."""
+    for tensor in graph.initializer:
+        if tensor.data_type not in _KINDS or len(tensor.dims) > MOST_RANK:
+            return f"initializer '{tensor.name}'"
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        if not _is_usual(value.type):
+            return f"value '{value.name}'"
+    known = {"", *(tensor.name for tensor in graph.initializer), *(value.name for value in graph.input)}
     for node in graph.node:
-        place = STEPS.get(node.op_type)
-        if place is not None and len(node.input) > place:
-            outer.add(node.input[place])
-        for attribute in node.attribute:
-            if attribute.type == _GRAPH and _has_far_steps(attribute.g, outer):
-                return True
-    if not outer:
-        return False
-    constants = [tensor for tensor in graph.initializer if tensor.name in outer]
-    constants += [each.t for node in graph.node if outer.intersection(node.output) for each in node.attribute]
+        if not known.issuperset(node.input):
+            return f"{_place(node)}: it reads what no node before it gives"
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        if doubt := _doubt_of_node(node, _form(node.op_type, versions.get(domain, 1), domain)):
+            return f"{_place(node)}: {doubt}"
+        known.update(node.output)
+    return ""
+
+
+def _has_far_steps(graph: onnx.GraphProto) -> bool:
+    """Return whether constant steps are unusual: ONNX adds them to places, whatever overflows."""
+    names = {node.input[4] for node in graph.node if node.op_type == "Slice" and len(node.input) > 4}
+    constants = [tensor for tensor in graph.initializer if tensor.name in names]
+    constants += [each.t for node in graph.node if not names.isdisjoint(node.output) for each in node.attribute]
     return not all(map(_is_near, constants))
 
 
@@ -120,90 +116,32 @@ def doubt_of_node(node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Itera
     """Return what is not usual about a node, or about the types that it reads; an empty text where nothing is."""
     form = _form(schema.name, schema.since_version, schema.domain)
     doubt = "it is not in the standard" if form is None else _doubt_of_node(node, form)
-    if not doubt and any(attribute.type == _GRAPH for attribute in node.attribute):
-        doubt = "it has a body"
     if not doubt and not all(map(_is_usual, types)):
         doubt = "what it reads"
     return f"{_place(node)}: {doubt}" if doubt else ""
 
 
-class _Graphs:
-    """The graphs of a model, or of one function."""
-
-    def __init__(
-        self,
-        versions: Mapping[str, int],  # domain -> version of its operators
-        calls: Mapping[tuple[str, str], int],  # function -> how many inputs it has
-    ) -> None:
-        self._versions, self._calls = versions, calls
-
-    def doubt(self, graph: onnx.GraphProto, outer: Iterable[str], depth: int) -> str:
-        """Return what is not usual about a graph, which is inside so many others."""
-        if depth > DEEPEST:
-            return "bodies within bodies"
-        if graph.sparse_initializer:
-            return "a sparse initializer"
-        known = {"", *outer}
-        for tensor in graph.initializer:
-            if tensor.data_type not in _KINDS or len(tensor.dims) > MOST_RANK:
-                return f"initializer '{tensor.name}'"
-            known.add(tensor.name)
-        for value in graph.input:
-            if not _is_usual(value.type):
-                return f"input '{value.name}'"
-            known.add(value.name)
-        for value in (*graph.output, *graph.value_info):
-            if not _is_usual(value.type):
-                return f"value '{value.name}'"
-        return self.doubt_of_nodes(graph.node, known, depth)
-
-    def doubt_of_nodes(self, nodes: Iterable[onnx.NodeProto], known: set[str], depth: int) -> str:
-        """Return what is not usual about nodes that read each other and values that are `known`."""
-        versions, calls = self._versions, self._calls
-        for node in nodes:
-            if not known.issuperset(node.input):
-                return f"{_place(node)}: it reads what no node before it gives"
-            domain = "" if node.domain == "ai.onnx" else node.domain
-            if (domain, node.op_type) in calls:
-                if len(node.input) > calls[domain, node.op_type]:
-                    return f"{_place(node)}: it has more inputs than its function"
-                known.update(node.output)
-                continue
-            form = _form(node.op_type, versions.get(domain, 1), domain)
-            if form is not None and (doubt := _doubt_of_node(node, form)):
-                return f"{_place(node)}: {doubt}"
-            for attribute in node.attribute:
-                if attribute.type == _GRAPH and (doubt := self.doubt(attribute.g, known, depth + 1)):
-                    return f"{_place(node)}, {attribute.name}: {doubt}"
-            known.update(node.output)
+def _doubt_of_node(node: onnx.NodeProto, form: _Form | None) -> str:
+    """Return what is not usual about a node; of one that the standard does not have, only bodies are looked for."""
+    if any(attribute.type == _GRAPH for attribute in node.attribute):
+        return "it has a body"
+    if form is None:
         return ""
-
-
-def _doubt_of_node(node: onnx.NodeProto, form: _Form) -> str:
     if len(node.input) not in form.inputs or len(node.output) not in form.outputs:
         return f"{len(node.input)} inputs and {len(node.output)} outputs"
-    missing = form.required
-    has_bodies = False
     for attribute in node.attribute:
         name, kind = attribute.name, attribute.type
         if form.kinds.get(name) != kind or kind in _RARE or attribute.ref_attr_name:
             return f"its attribute {name}"
-        if kind == _INT:
-            if not _is_in_range(name, (attribute.i,)):
-                return f"{name} = {attribute.i}"
-        elif kind == _INTS:
-            if not _is_in_range(name, attribute.ints):
-                return f"{name} = {list(attribute.ints[:MOST_RANK])}"
-        elif kind == _GRAPH:
-            has_bodies = True
-        if missing:
-            missing = missing - {name}
-    if missing:
+        if kind == _INT and not _is_in_range(name, (attribute.i,)):
+            return f"{name} = {attribute.i}"
+        if kind == _INTS and not _is_in_range(name, attribute.ints):
+            return f"{name} = {list(attribute.ints[:MOST_RANK])}"
+        if name == "num_outputs" and attribute.i != len(node.output):
+            return "it has another number of outputs than num_outputs"
+    if missing := form.required.difference(attribute.name for attribute in node.attribute):
         return f"it has no attribute {min(missing)}"
-    fits = FITS.get(node.op_type)
-    if fits is not None and not fits(node, {attribute.name: attribute for attribute in node.attribute}):
-        return "its numbers of inputs and outputs do not fit its attributes"
-    return "it has a body" if has_bodies and fits is None else ""
+    return ""
 
 
 def _is_in_range(name: str, values: Sequence[int]) -> bool:
@@ -238,39 +176,6 @@ def _form(op_type: str, version: int, domain: str) -> _Form | None:
 def _place(node: onnx.NodeProto) -> str:
     return f"{node.op_type} '{node.name or next(iter(node.output), '')}'"
 
-
-_Attributes = Mapping[str, onnx.AttributeProto]
-
-
-def _fits_loop(node: onnx.NodeProto, attributes: _Attributes) -> bool:
-    body = attributes["body"].g
-    return len(body.input) == max(len(node.input), 2) and len(body.output) == len(node.output) + 1
-
-
-def _fits_scan(node: onnx.NodeProto, attributes: _Attributes) -> bool:
-    body, scanned = attributes["body"].g, attributes["num_scan_inputs"].i
-    states = len(node.input) - scanned
-    scan_outputs = len(node.output) - states
-    lengths = {"scan_input_axes": scanned, "scan_input_directions": scanned}
-    lengths |= {"scan_output_axes": scan_outputs, "scan_output_directions": scan_outputs}
-    return (
-        0 < scanned <= len(node.input)
-        and scan_outputs >= 0
-        and len(body.input) == len(node.input)
-        and len(body.output) == len(node.output)
-        and all(len(attributes[name].ints) == length for name, length in lengths.items() if name in attributes)
-    )
-
-
-FITS: Mapping[str, Callable[[onnx.NodeProto, _Attributes], bool]] = {
-    "If": lambda node, attributes: all(len(each.g.output) == len(node.output) for each in attributes.values()),
-    "Loop": _fits_loop,
-    "Scan": _fits_scan,
-    "Split": lambda node, attributes: (
-        "num_outputs" not in attributes or attributes["num_outputs"].i == len(node.output)
-    ),
-}
-"""Operators whose numbers of inputs and outputs depend on their attributes."""
 
 SECONDS, FOR_EACH = 60, 1e-5  # of the clock, after which a question is given up; and so many more for each of its bytes
 
