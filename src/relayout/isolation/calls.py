@@ -6,6 +6,7 @@ about in a child process, which starts with the first such question (20 ms) and 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -220,7 +221,8 @@ def infer_shapes(model: onnx.ModelProto, *, strict: bool = False) -> onnx.ModelP
         (content,) = _asked([kind, model.SerializeToString()])
     except DiedError as death:
         raise _crash("shape inference", death, _culprit(model, kind, death) or doubt) from None
-    return _parsed(content)
+    answer: onnx.ModelProto = onnx.ModelProto.FromString(content)
+    return answer
 
 
 def propagate(model: onnx.ModelProto, *, is_short: bool) -> onnx.ModelProto | None:
@@ -243,7 +245,8 @@ def propagate(model: onnx.ModelProto, *, is_short: bool) -> onnx.ModelProto | No
         (content,) = _asked([b"propagate", model.SerializeToString()])
     except (DiedError, MemoryError):
         return None
-    return _parsed(content)
+    answer: onnx.ModelProto = onnx.ModelProto.FromString(content)
+    return answer
 
 
 def check_model(model: onnx.ModelProto) -> None:
@@ -296,12 +299,6 @@ def infer_node_outputs(
     return {
         name.decode(): onnx.TypeProto.FromString(kind) for name, kind in zip(answer[::2], answer[1::2], strict=True)
     }
-
-
-def _parsed(content: bytes) -> onnx.ModelProto:
-    model = onnx.ModelProto()
-    model.ParseFromString(content)
-    return model
 
 
 @cache
@@ -364,8 +361,7 @@ def _culprit(model: onnx.ModelProto, kind: bytes, death: DiedError) -> str:
 
 def _crashes(model: onnx.ModelProto, count: int, kind: bytes) -> bool:
     """Tell whether shape inference crashes over the first nodes."""
-    part = onnx.ModelProto()
-    part.CopyFrom(model)
+    part = deepcopy(model)
     del part.graph.node[count:]
     try:
         _asked([kind, part.SerializeToString()])

@@ -58,20 +58,15 @@ def _answer(native: Any, kind: str, parts: list[bytes]) -> list[bytes]:
     if kind == "check":
         native.checker.check_model(parts[0], True, False, False)
         return []
-    name, version, domain, format_version, node, *rest = parts
-    types, data = (dict(zip(keys[::2], keys[1::2])) for keys in _two(rest))  # noqa: B905
+    name, version, domain, format_version, node, count, *rest = parts
+    pairs = rest[: int(count)], rest[int(count) :]  # types, then data
+    types, data = (dict(zip(keys[::2], keys[1::2])) for keys in pairs)  # noqa: B905
     schema = native.defs.get_schema(name.decode(), int(version), domain.decode())
     named_inputs = [{key.decode(): value for key, value in values_by_name.items()} for values_by_name in (types, data)]
     values_by_name = schema._infer_node_outputs(
         node, *named_inputs, {}, {domain.decode(): int(version)}, int(format_version)
     )
     return [part for key, value in values_by_name.items() for part in (key.encode(), value)]
-
-
-def _two(parts: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The first part says how many follow of the first kind."""
-    count = int(parts[0])
-    return parts[1 : 1 + count], parts[1 + count :]
 
 
 def _limit_time(seconds: int) -> None:

@@ -1,6 +1,7 @@
 """Is the model valid, and does every value have the shape it claims?"""
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -191,8 +192,7 @@ def _consistent(proto: onnx.ModelProto) -> onnx.ModelProto | None:
 
 
 def _light(model: onnx.ModelProto, weights: Iterable[Weight]) -> onnx.ModelProto:
-    proto = onnx.ModelProto()
-    proto.CopyFrom(model)
+    proto = deepcopy(model)
     inputs = {value.name for value in proto.graph.input}
     for weight in weights:
         header = weight.header()
@@ -212,8 +212,7 @@ def _without_claims(
     strange: set[tuple[str, str]],
 ) -> tuple[onnx.ModelProto, dict[str, onnx.TypeProto.Tensor]]:
     """Return the model with its claimed shapes taken out, and the claims."""
-    bare = onnx.ModelProto()
-    bare.CopyFrom(light)
+    bare = deepcopy(light)
     del bare.graph.value_info[:]
     unclear = (node for node in light.graph.node if (node.domain, node.op_type) in strange) if strange else ()
     unknown = {name for node in unclear for name in node.output}

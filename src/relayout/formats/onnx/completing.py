@@ -21,7 +21,7 @@ from relayout.formats.onnx.inferring import (
     is_open_dim,
     open_stated,
 )
-from relayout.formats.onnx.inferring_rounds import infer_in_rounds
+from relayout.formats.onnx.inferring_rounds import ROUNDS, infer_in_rounds
 from relayout.formats.onnx.parts import holds_map
 from relayout.formats.onnx.shape_vectors import Array
 from relayout.formats.onnx.spelling import lift_constants
@@ -271,8 +271,6 @@ def complete(
     lift_constants(model)
     if all(is_known_value(value) for node in all_nodes(model.graph) for value in node.outputs):
         return
-    from relayout.formats.onnx.inferring_rounds import ROUNDS
-
     names = ExtentNames(model.graph)
     for _ in range(ROUNDS):
         begun = _begun(model)
@@ -283,17 +281,13 @@ def complete(
         except Exception:  # onnx raises types of its own; what is wrong is said when the result is checked
             return
         give_inferred(model.graph, inferred, names)
-        _give_contents(model.graph, known)
+        for value in (value for node in model.graph for value in node.outputs):
+            if value.name is not None and value.name in known:
+                value.const_value = ir.Tensor(known[value.name])
+                value.shape = ir.Shape(known[value.name].shape)
         names.settle(model, outputs_of)
         if not _asked(model, outputs_of) and _begun(model) == begun:
             return
-
-
-def _give_contents(graph: ir.Graph, known: Mapping[str, Array]) -> None:
-    for value in (value for node in graph for value in node.outputs):
-        if value.name is not None and value.name in known:
-            value.const_value = ir.Tensor(known[value.name])
-            value.shape = ir.Shape(known[value.name].shape)
 
 
 def _begun(model: ir.Model) -> int:

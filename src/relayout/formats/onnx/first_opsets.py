@@ -13,7 +13,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from onnx import helper, numpy_helper
 
 from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.onnx.inferring import ALIASES, infer
-from relayout.formats.onnx.wire import all_nodes, bodies_of
+from relayout.formats.onnx.wire import all_graphs, all_nodes, bodies_of
 
 OLDEST = 7  # the opset that is written instead: ONNX Runtime has no kernels for many operators of older ones
 HINT = "write the model in opset 7 or newer"
@@ -125,7 +126,7 @@ class _Raising:
         self.proto, self.version = proto, version
         self.refused: dict[str, tuple[int, str]] = {}
         self.ranks: Mapping[str, int] = {}
-        graphs = list(_graphs(proto.graph))
+        graphs = list(all_graphs(proto.graph))
         nodes = [node for owner in (proto.graph, *proto.functions) for node in all_nodes(owner.node)]
         self.names = {name for node in nodes for name in (*node.input, *node.output)}
         self.names |= {each.name for graph in graphs for each in (*graph.input, *graph.initializer)}
@@ -171,7 +172,7 @@ class _Raising:
                 old.drop("consumed_inputs")
             written += [*old.before, node]
         if len(written) != len(nodes):
-            copies = [_copy(node) for node in written]
+            copies = deepcopy(written)
             del nodes[:]
             nodes.extend(copies)
 
@@ -196,23 +197,9 @@ def _is_old(node: onnx.NodeProto, rows: Mapping[str, Callable[[_Old], None]]) ->
     return node.op_type in rows and node.domain in ALIASES
 
 
-def _copy(node: onnx.NodeProto) -> onnx.NodeProto:
-    copy = onnx.NodeProto()
-    copy.CopyFrom(node)
-    return copy
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and all bodies in it."""
-    yield graph
-    for body in bodies_of(graph.node):
-        yield from _graphs(body)
-
-
 def _ranks(proto: onnx.ModelProto) -> dict[str, int]:
     """Return the ranks that inference tells, where what still waits gives what its first operand has."""
-    model = onnx.ModelProto()
-    model.CopyFrom(proto)
+    model = deepcopy(proto)
     for each in model.opset_import:
         if each.domain in ALIASES:
             each.version = OLDEST
@@ -230,7 +217,7 @@ def _ranks(proto: onnx.ModelProto) -> dict[str, int]:
     except Exception:  # onnx raises types of its own: what the file states is known at least
         model = proto
     ranks: dict[str, int] = {}
-    for graph in _graphs(model.graph):
+    for graph in all_graphs(model.graph):
         for value in (*graph.value_info, *graph.output, *graph.input):
             if value.type.tensor_type.HasField("shape"):
                 ranks[value.name] = len(value.type.tensor_type.shape.dim)

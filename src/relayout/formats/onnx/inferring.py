@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from onnx import numpy_helper
 
 from relayout import isolation
 from relayout.errors import ReadError
-from relayout.formats.onnx.wire import bodies_of, graphs_in
+from relayout.formats.onnx.wire import all_graphs, graphs_in
 from relayout.graph.domains import RESIZING
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Extent
@@ -159,8 +160,7 @@ def _inferred(model: onnx.ModelProto, ask: Ask) -> onnx.ModelProto | None:
     # together again.
     opened = _opened(inferred.graph, empty) | {value.name: value for value in resized.values()}
     empty = sorted({*empty, *resized})
-    bare = onnx.ModelProto()
-    bare.CopyFrom(model)
+    bare = deepcopy(model)
     for index in reversed(empty):
         del bare.graph.node[index]
     _replace(bare.graph.value_info, [value for value in model.graph.value_info if value.name not in opened])
@@ -241,8 +241,7 @@ def _resized(
     is_cropped = attributes.get("coordinate_transformation_mode") == b"tf_crop_and_resize"
     if operand is None or value is None or not isinstance(scales, list) or len(node.input) > 3 or is_cropped:
         return None
-    dims, resized = operand.type.tensor_type.shape.dim, onnx.ValueInfoProto()
-    resized.CopyFrom(value)
+    dims, resized = operand.type.tensor_type.shape.dim, deepcopy(value)
     new_dims, axes = resized.type.tensor_type.shape.dim, attributes.get("axes", range(len(dims)))
     is_sound = all(0 < scale < MOST_SCALED for scale in scales)
     if len(dims) != len(new_dims) or len(axes) != len(scales) or not is_sound:
@@ -267,8 +266,7 @@ def _has(kind: onnx.TypeProto, test: Callable[[onnx.TensorShapeProto.Dimension],
 
 def _large(kind: onnx.TypeProto) -> onnx.TypeProto:
     """Return a type whose open extents are a number that many others divide."""
-    result = onnx.TypeProto()
-    result.CopyFrom(kind)
+    result = deepcopy(kind)
     for dim in filter(_is_unset, result.tensor_type.shape.dim):
         dim.dim_value = 5040
     return result
@@ -277,11 +275,10 @@ def _large(kind: onnx.TypeProto) -> onnx.TypeProto:
 def _opened(graph: onnx.GraphProto, nodes: Sequence[int]) -> dict[str, onnx.ValueInfoProto]:
     """Return the types of what some nodes give, with extents of 0 open."""
     names = {name for index in nodes for name in graph.node[index].output}
-    opened_values = {}
+    opened_values: dict[str, onnx.ValueInfoProto] = {}
     for value in (*graph.value_info, *graph.output):
         if value.name in names:
-            opened_values[value.name] = onnx.ValueInfoProto()
-            opened_values[value.name].CopyFrom(value)
+            opened_values[value.name] = deepcopy(value)
             for dim in filter(_is_zero, opened_values[value.name].type.tensor_type.shape.dim):
                 dim.Clear()
     return opened_values
@@ -362,8 +359,9 @@ def _has_lengths(kind: onnx.TypeProto) -> bool:
 
 def _has_open_vector(graph: onnx.GraphProto) -> bool:
     """Tell whether a vector of integers may be longer than a shape, as far as is known; of subgraphs too."""
-    values = (*graph.input, *graph.value_info, *graph.output)
-    return any(map(_is_open_vector, values)) or any(map(_has_open_vector, bodies_of(graph.node)))
+    return any(
+        _is_open_vector(value) for each in all_graphs(graph) for value in (*each.input, *each.value_info, *each.output)
+    )
 
 
 def _is_open_vector(value: onnx.ValueInfoProto) -> bool:
@@ -376,12 +374,11 @@ def _is_open_vector(value: onnx.ValueInfoProto) -> bool:
 
 def _lengths(graph: onnx.GraphProto) -> Iterator[int]:
     """Yield the lengths of vectors that are too long for a shape, of subgraphs too."""
-    for value in (*graph.input, *graph.value_info, *graph.output):
-        dims = value.type.tensor_type.shape.dim
-        if len(dims) == 1 and dims[0].dim_value > SHORT:
-            yield dims[0].dim_value
-    for body in bodies_of(graph.node):
-        yield from _lengths(body)
+    for each in all_graphs(graph):
+        for value in (*each.input, *each.value_info, *each.output):
+            dims = value.type.tensor_type.shape.dim
+            if len(dims) == 1 and dims[0].dim_value > SHORT:
+                yield dims[0].dim_value
 
 
 # The shape that is stated of a value, and the better one that becomes known.

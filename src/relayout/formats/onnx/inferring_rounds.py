@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 
 import numpy as np
 import onnx
@@ -11,7 +12,7 @@ from onnx import numpy_helper
 from relayout.formats.onnx.evaluating import BROADCASTING, CUTTING, REDUCING, SLIDING, Evaluation
 from relayout.formats.onnx.inferring import MADE_UP, infer_and_judge
 from relayout.formats.onnx.shape_vectors import Array, Item, combine_items, item_of
-from relayout.formats.onnx.wire import graphs_in
+from relayout.formats.onnx.wire import bodies_of
 from relayout.graph.domains import RESIZING
 from relayout.layout import Extent, product
 
@@ -323,8 +324,7 @@ def infer_in_rounds(
         stated |= {value.name: value for value in shapes}
         open_still = [value for name, value in stated.items() if name not in known]
         _continue_with(light, inferred, known, open_still)
-    result = onnx.GraphProto()
-    result.CopyFrom(inferred.graph)
+    result = deepcopy(inferred.graph)
     named = {value.name for value in result.value_info}
     result.value_info.extend(value for name, value in whole.items() if name not in named)
     _name_by_others(result, inferred, known, symbols)
@@ -393,10 +393,8 @@ def _open_dims(
     """The dynamic dimensions of some values of a graph, and of all in its nodes' bodies, which share their names."""
     for value in values:
         yield from (dim for dim in value.type.tensor_type.shape.dim if dim.dim_param)
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in graphs_in(attribute):
-                yield from _open_dims(body, (*body.input, *body.value_info, *body.output))
+    for body in bodies_of(graph.node):
+        yield from _open_dims(body, (*body.input, *body.value_info, *body.output))
 
 
 def _is_made_up(name: str, symbols: Container[str]) -> bool:
@@ -441,8 +439,7 @@ def _named(value: onnx.ValueInfoProto, shape: Sequence[Item], symbols: Container
 
     Of the others the names go: the next inference numbers what it does not know anew.
     """
-    better = onnx.ValueInfoProto()
-    better.CopyFrom(value)
+    better = deepcopy(value)
     dims, new = better.type.tensor_type.shape.dim, False
     if shape and not better.type.tensor_type.HasField("shape"):  # before opset 14 not even the rank is inferred
         dims.extend(onnx.TensorShapeProto.Dimension() for _ in shape)

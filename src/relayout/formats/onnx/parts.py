@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import chain, count
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.errors import NamesError, WriteError, nearest_values
+from relayout.formats.onnx import wire
 from relayout.formats.onnx.wire import LIMIT
 from relayout.formats.stored import CHUNK, StoredArray, nbytes
 from relayout.graph.facts import copy_facts, facts_of
@@ -115,7 +116,7 @@ def split(model: ir.Model, *, inferred: bool = False) -> tuple[onnx.ModelProto, 
     if hasattr(model, "device_configurations"):
         shell.device_configurations = model.device_configurations
     try:
-        with _typed(model), nullcontext() if inferred or not facts_of(model).states_no_shapes else _silent(model):
+        with _hidden(model, inferred=inferred):
             proto = ir.to_proto(shell)
     except Exception as error:  # what onnx-ir raises on a model that cannot be serialized has many types
         raise WriteError(f"the model cannot be serialized: {one_line(error)}") from error
@@ -158,36 +159,24 @@ def _drop_annotations(graph: onnx.GraphProto, weights: set[str | None]) -> None:
 
 
 @contextmanager
-def _typed(model: ir.Model) -> Iterator[None]:
-    """Within it, values of an unknown type have no shape: a file has no place for it, of which onnx-ir warns."""
-    nodes = chain(all_nodes(model.graph), *(all_nodes(function) for function in model.functions.values()))
-    values = [value for node in nodes for value in node.outputs if value.type is None and value.shape is not None]
-    hidden = [(value, value.shape) for value in values]
-    try:
-        for value in values:
-            value.shape = None
-        yield
-    finally:
-        for value, shape in hidden:
-            value.shape = shape
+def _hidden(model: ir.Model, *, inferred: bool) -> Iterator[None]:
+    """Within it, values have no types and shapes that the file of a model does not state.
 
-
-@contextmanager
-def _silent(model: ir.Model) -> Iterator[None]:
-    """Within it, values of the main graph have no types and shapes, but where nobody else infers them.
-
-    A runtime that knows more shapes of a result than of its source fuses other operators, slower ones at times. In the
-    body of a Loop ONNX does not see a shape that is a constant of the graph around it.
+    1. A value of an unknown type has no shape: a file has no place for it, of which onnx-ir warns.
+    2. Where the model's source states none, nor have values of the main graph, but where nobody else infers them. A
+       runtime that knows more shapes of a result than of its source fuses other operators, slower ones at times. In the
+       body of a Loop ONNX does not see a shape that is a constant of the graph around it.
     """
-    hidden: list[tuple[ir.Value, ir.TypeProtocol | None, ir.Shape | None]] = []
-    for node in model.graph:
-        if not node.domain or node.op_identifier() in model.functions:
-            for value in node.outputs:
-                if not value.is_graph_output():
-                    hidden.append((value, value.type, value.shape))
+    nodes = chain(all_nodes(model.graph), *(all_nodes(function) for function in model.functions.values()))
+    untyped = [value for node in nodes for value in node.outputs if value.type is None and value.shape is not None]
+    is_silent = facts_of(model).states_no_shapes and not inferred
+    known = [node for node in model.graph if not node.domain or node.op_identifier() in model.functions]
+    silent = [value for node in known for value in node.outputs if is_silent and not value.is_graph_output()]
+    hidden = [(value, value.type, value.shape) for value in (*untyped, *silent)]
     try:
         for value, _, _ in hidden:
             value.shape = None
+        for value in silent:
             if not value.metadata_props and not value.doc_string:
                 value.type = None
         yield
@@ -203,13 +192,10 @@ def _complete_calls(proto: onnx.ModelProto) -> None:
     and ONNX Runtime refuse another.
     """
     counts = {(f.domain, f.name, f.overload): len(f.output) for f in proto.functions}
-    bodies = [proto.graph.node, *(function.node for function in proto.functions)] if counts else []
-    while bodies:
-        for node in bodies.pop():
+    for owner in (proto.graph, *proto.functions) if counts else ():
+        for node in wire.all_nodes(owner.node):
             missing = counts.get((node.domain, node.op_type, node.overload), 0) - len(node.output)
             node.output.extend([""] * missing)
-            for attribute in node.attribute:
-                bodies += [graph.node for graph in (attribute.g, *attribute.graphs) if graph.node]
 
 
 def to_proto(model: ir.Model) -> onnx.ModelProto:

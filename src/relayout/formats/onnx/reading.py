@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from itertools import chain
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 
 from relayout.errors import ReadError, in_file
 from relayout.formats.bundle import HEAD
+from relayout.formats.onnx import wire
 from relayout.formats.onnx.atomic import known_files
 from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.first_opsets import OLDEST, raise_first_opsets
@@ -371,41 +373,38 @@ def _is_hollow(node: onnx.NodeProto) -> bool:
     )
 
 
-def _state_once(graph: onnx.GraphProto) -> None:
+def _state_once(main: onnx.GraphProto) -> None:
     """Let an output that is an input or a constant, too, state what that does: the two are one value, in bodies
     likewise.
 
     ONNX's inference takes a constant for what the output states: of a Slice whose steps are an output of unknown
     extents it tells another shape.
     """
-    types = {value.name: value.type for value in graph.input if value.HasField("type")}
-    if graph.initializer:
-        outputs = {value.name for value in graph.output}
-        constants = (tensor for tensor in graph.initializer if tensor.name in outputs)
-        types |= {each.name: onnx.helper.make_tensor_type_proto(each.data_type, each.dims) for each in constants}
-    for value in graph.output:
-        if value.name in types:
-            value.type.CopyFrom(types[value.name])
-    for body in bodies_of(graph.node):
-        _state_once(body)
+    for graph in wire.all_graphs(main):
+        types = {value.name: value.type for value in graph.input if value.HasField("type")}
+        if graph.initializer:
+            outputs = {value.name for value in graph.output}
+            constants = (tensor for tensor in graph.initializer if tensor.name in outputs)
+            types |= {each.name: onnx.helper.make_tensor_type_proto(each.data_type, each.dims) for each in constants}
+        for value in graph.output:
+            if value.name in types:
+                value.type.CopyFrom(types[value.name])
 
 
-def _drop_untyped(graph: onnx.GraphProto) -> None:
+def _drop_untyped(main: onnx.GraphProto) -> None:
     """Drop what is stated of inner values without an element type, in bodies likewise: inference tells it."""
-    for place in reversed(range(len(graph.value_info))):
-        stated = graph.value_info[place].type
-        if stated.HasField("tensor_type") and not stated.tensor_type.elem_type:
-            del graph.value_info[place]
-    for body in bodies_of(graph.node):
-        _drop_untyped(body)
+    for graph in wire.all_graphs(main):
+        for place in reversed(range(len(graph.value_info))):
+            stated = graph.value_info[place].type
+            if stated.HasField("tensor_type") and not stated.tensor_type.elem_type:
+                del graph.value_info[place]
 
 
 def _taken_maps(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TypeProto]]:
     """Yield the types of values that hold maps, which onnx-ir does not have: they are taken out of the graph."""
     for value in (*graph.input, *graph.output, *graph.value_info):
         if holds_map(value.type):
-            kind = onnx.TypeProto()
-            kind.CopyFrom(value.type)
+            kind = deepcopy(value.type)
             value.ClearField("type")
             yield value.name, kind
 

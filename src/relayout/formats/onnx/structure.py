@@ -73,18 +73,6 @@ def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, str]]:
 # Asked before anything else looks at the data: a shape of 10^12 elements over no data must not become an allocation,
 # nor a short buffer an exception far from its cause.
 
-_TYPED = {
-    "FLOAT": "float_data",
-    "COMPLEX64": "float_data",
-    "DOUBLE": "double_data",
-    "COMPLEX128": "double_data",
-    "INT64": "int64_data",
-    "UINT32": "uint64_data",
-    "UINT64": "uint64_data",
-    "STRING": "string_data",
-}
-"""The field of a TensorProto that holds elements of each type, where they are not raw; all smaller types share one."""
-
 EXTERNAL_KEYS = ("location", "offset", "length", "checksum", "basepath")
 """What ONNX says of external data. Other keys mean something to one runtime only, and are not looked at."""
 
@@ -132,7 +120,7 @@ def check_data(tensor: onnx.TensorProto, where: str) -> None:
         need, have, unit = -(-count * dtype.bitwidth // 8), len(tensor.raw_data), "bytes"
     else:
         need = _elements(dtype, count)
-        have = len(getattr(tensor, _TYPED.get(dtype.name, "int32_data")))
+        have = len(getattr(tensor, onnx.helper.tensor_dtype_to_field(dtype.value)))
         unit = "elements"
     if need != have:
         raise ReadError(f"{dtype.name}{list(shape)} needs {need} {unit} of data and has {have}", where=where)

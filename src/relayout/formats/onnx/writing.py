@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 from collections.abc import Collection, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,7 +83,9 @@ def write(
             with Replacement(sources) as files:
                 files.write(target, plan.model())
         elif not os.path.lexists(data):
-            _write_pair(target, data, plan, sources)
+            with Replacement(sources) as files:  # the data first: until the model is there, nothing refers to it
+                files.write(data, plan.data())
+                files.write(target, plan.model())
         else:
             beside = target.with_name(f"{target.name[:200]}.{os.urandom(6).hex()}.data")
             with Replacement(sources) as files:
@@ -120,13 +123,6 @@ def _excuse(model: ir.Model, fault: str) -> None:
         pass  # the source has gone, or is another file now
     if CONTRADICTION in fault or PLACES.sub("", own) != PLACES.sub("", fault):
         raise InvalidModelError(fault, "" if own.startswith(UNRANKED) else own)
-
-
-def _write_pair(target: Path, data: Path, plan: "_Plan", sources: Collection[Identity]) -> None:
-    """The data first: until the model is there, nothing refers to it."""
-    with Replacement(sources) as files:
-        files.write(data, plan.data())
-        files.write(target, plan.model())
 
 
 def _settle(target: Path, data: Path, beside: Path, plan: "_Plan") -> None:
@@ -208,8 +204,7 @@ class _Plan(NamedTuple):
                 entries.append(_external_entry(weight, location, offset))
             else:
                 entries.append(_inline_entry(weight))
-        shell = onnx.ModelProto()
-        shell.CopyFrom(proto)
+        shell = deepcopy(proto)
         shell.ClearField("graph")
         head, graph = (message.SerializeToString(deterministic=True) for message in (shell, proto.graph))
         return cls(head, graph, entries, len(graph) + sum([entry.length for entry in entries]), end > 0)
