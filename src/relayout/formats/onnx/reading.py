@@ -20,7 +20,7 @@ from relayout.formats.onnx.checking import drop_contradicted
 from relayout.formats.onnx.first_opsets import OLDEST, raise_first_opsets
 from relayout.formats.onnx.inferring import is_settled
 from relayout.formats.onnx.internal_nhwc import name_known
-from relayout.formats.onnx.parts import MAP, holds_map
+from relayout.formats.onnx.parts import MAP, holds_map, one_line
 from relayout.formats.onnx.spelling import lift_tensors
 from relayout.formats.onnx.structure import EXTERNAL_KEYS, check_data, check_structure, shape_of, tensors_in, type_of
 from relayout.formats.onnx.tensors import CachedTensor, DataFiles, make_dense, rename_generated
@@ -333,11 +333,7 @@ def _deserialized(proto: onnx.ModelProto) -> ir.Model:
                 value.meta[MAP] = maps[value.name]
         return model
     except Exception as error:  # onnx-ir's own checks raise errors of many types, wrapped in each other
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        reason = " ".join(str(cause).split()).partition(". Please contribute")[0] or type(cause).__name__
-        raise ReadError(f"not a valid ONNX model: {reason}") from None
+        raise ReadError(f"not a valid ONNX model: {one_line(error).partition('. Please contribute')[0]}") from None
 
 
 def _squeeze_all(

@@ -173,10 +173,18 @@ class _Entry(NamedTuple):
     offset: int = -1  # where the data is in the data file; negative where it follows
 
     @classmethod
-    def of(cls, weight: Weight, header: bytes, inline: int, offset: int = -1) -> "_Entry":
-        """Return an initializer whose header is followed by so many bytes."""
-        lead = opening(GRAPH_INITIALIZER, len(header) + inline) + header
-        return cls(weight, lead, len(lead) + inline, offset)
+    def of(cls, weight: Weight, location: str = "", offset: int = -1) -> "_Entry":
+        """Return an initializer whose data follows, or lies in the data file of that name."""
+        proto, size = weight.header(), 0 if location else weight.size
+        if location:
+            proto.data_location = onnx.TensorProto.EXTERNAL
+            for key, value in (("location", location), ("offset", offset), ("length", weight.size)):
+                proto.external_data.add(key=key, value=str(value))
+        header = proto.SerializeToString(deterministic=True)
+        if not (location or weight.is_string):
+            header += opening(TENSOR_RAW_DATA, size)
+        lead = opening(GRAPH_INITIALIZER, len(header) + size) + header
+        return cls(weight, lead, len(lead) + size, offset)
 
 
 class _Plan(NamedTuple):
@@ -201,9 +209,9 @@ class _Plan(NamedTuple):
                 step = GRANULE if weight.size >= 16 * GRANULE else PAGE
                 offset = -(-end // step) * step
                 end = offset + weight.size
-                entries.append(_external_entry(weight, location, offset))
+                entries.append(_Entry.of(weight, location, offset))
             else:
-                entries.append(_inline_entry(weight))
+                entries.append(_Entry.of(weight))
         shell = deepcopy(proto)
         shell.ClearField("graph")
         head, graph = (message.SerializeToString(deterministic=True) for message in (shell, proto.graph))
@@ -229,21 +237,6 @@ class _Plan(NamedTuple):
                 yield bytes(entry.offset - end)
                 yield from _measured(entry.weight)
                 end = entry.offset + entry.weight.size
-
-
-def _inline_entry(weight: Weight) -> _Entry:
-    header = weight.header().SerializeToString(deterministic=True)
-    if weight.is_string:
-        return _Entry.of(weight, header, 0)
-    return _Entry.of(weight, header + opening(TENSOR_RAW_DATA, weight.size), weight.size)
-
-
-def _external_entry(weight: Weight, location: str, offset: int) -> _Entry:
-    header = weight.header()
-    header.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in (("location", location), ("offset", offset), ("length", weight.size)):
-        header.external_data.add(key=key, value=str(value))
-    return _Entry.of(weight, header.SerializeToString(deterministic=True), 0, offset)
 
 
 def _measured(weight: Weight) -> Iterator[bytes | memoryview]:
