@@ -1,7 +1,6 @@
 """ONNX's own C++ code, asked such that no model can end this process."""
 
 from relayout.isolation.calls import (
-    NativeCrashError,
     check_model,
     doubt_of_model,
     doubt_of_node,
@@ -9,12 +8,8 @@ from relayout.isolation.calls import (
     infer_shapes,
     propagate,
 )
-from relayout.isolation.process import DiedError, Process
 
 __all__ = [
-    "DiedError",
-    "NativeCrashError",
-    "Process",
     "check_model",
     "doubt_of_model",
     "doubt_of_node",

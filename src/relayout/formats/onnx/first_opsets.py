@@ -254,15 +254,19 @@ def _cast(old: _Old) -> None:
     old.set(to=onnx.TensorProto.DataType.Value(name))
 
 
-def _clip(old: _Old) -> None:
-    """Before opset 6 a bound that is not stated is none."""
-    if old.version < 6:
-        old.set(min=float(old.attribute("min", -np.inf)), max=float(old.attribute("max", np.inf)))
+DEFAULTS: Mapping[str, tuple[int, Mapping[str, float]]] = {
+    "Clip": (6, {"min": -np.inf, "max": np.inf}),
+    "Concat": (4, {"axis": 1}),
+    "Selu": (6, {"alpha": 1.6732, "gamma": 1.0507}),
+}
+"""Operator -> the opset from which on it has other defaults, or none, and the defaults before."""
 
 
-def _concat(old: _Old) -> None:
-    if old.version < 4:
-        old.set(axis=old.attribute("axis", 1))
+def _state_defaults(old: _Old) -> None:
+    """An attribute that is not stated has the old default."""
+    changed, defaults = DEFAULTS[old.node.op_type]
+    if old.version < changed:
+        old.set(**{name: old.attribute(name, default) for name, default in defaults.items()})
 
 
 def _dropout(old: _Old) -> None:
@@ -275,7 +279,7 @@ def _gru(old: _Old) -> None:
     """The first definition calls its default direction `foward`."""
     if old.attribute("direction") == b"foward":
         old.set(direction="forward")
-    _recurrent(old)
+    old.drop("output_sequence")
 
 
 def _lp_pool(old: _Old) -> None:
@@ -305,11 +309,6 @@ def _prelu(old: _Old) -> None:
         old.lengthen(old.rank(0) - 2 if old.rank(1) == 1 else 0)
 
 
-def _recurrent(old: _Old) -> None:
-    """The first output is optional, whatever `output_sequence` says."""
-    old.drop("output_sequence")
-
-
 def _reshape(old: _Old) -> None:
     """Before opset 5 the new shape is an attribute."""
     shape = old.attribute("shape")
@@ -318,12 +317,6 @@ def _reshape(old: _Old) -> None:
             raise _CannotRaiseError("no shape")
         old.drop("shape")
         old.node.input.append(old.number("shape", shape))
-
-
-def _selu(old: _Old) -> None:
-    """The first definition has other defaults."""
-    if old.version < 6:
-        old.set(alpha=old.attribute("alpha", 1.6732), gamma=old.attribute("gamma", 1.0507))
 
 
 def _split(old: _Old) -> None:
@@ -361,22 +354,23 @@ def _upsample(old: _Old) -> None:
         old.set(mode="linear")
 
 
+# The first output of a recurrent operator is optional, whatever `output_sequence` says.
 ROWS: Mapping[str, Callable[[_Old], None]] = {  # operators whose definition changed until opset 7
     "BatchNormalization": _batch_normalization,
     "Cast": _cast,
-    "Clip": _clip,
-    "Concat": _concat,
+    "Clip": _state_defaults,
+    "Concat": _state_defaults,
     "Dropout": _dropout,
     "GRU": _gru,
     "Gemm": lambda old: old.drop("broadcast"),
     "GlobalLpPool": _lp_pool,
-    "LSTM": _recurrent,
+    "LSTM": lambda old: old.drop("output_sequence"),
     "LpPool": _lp_pool,
     "MeanVarianceNormalization": _mean_variance_normalization,
     "Pad": _pad,
-    "RNN": _recurrent,
+    "RNN": lambda old: old.drop("output_sequence"),
     "Reshape": _reshape,
-    "Selu": _selu,
+    "Selu": _state_defaults,
     "Split": _split,
     "Upsample": _upsample,
 }

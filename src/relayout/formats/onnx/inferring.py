@@ -42,7 +42,7 @@ class ExtentNames:
         self._same: dict[str, Extent] = {}
 
     def learn(self, before: ir.Shape | None, after: Sequence[int | ir.SymbolicDim | str] | None) -> None:
-        """Return the shape with the extents of another one in place of names that were made up."""
+        """Note the extents of another shape for names that were made up in one of the same rank."""
         if before is None or after is None or len(before) != len(after):
             return
         for dim, other in zip(before, after, strict=True):

@@ -30,11 +30,6 @@ class NewerError(Exception):
     """A fact of an operator that the older opset cannot state."""
 
 
-def owners_of(model: ir.Model) -> tuple[ir.Graph | ir.Function, ...]:
-    """Return the graph and the functions of a model."""
-    return (model.graph, *model.functions.values())
-
-
 class OlderModel:
     """A model that is written in an older opset: its names, and new constants."""
 
@@ -101,10 +96,6 @@ class OlderSteps:
         node.graph.remove(last, safe=True)
 
 
-def _hard_swish(steps: OlderSteps) -> None:
-    steps.give(steps.add("Mul", steps.x, steps.add("HardSigmoid", steps.x, alpha=1 / 6, beta=0.5)))
-
-
 def _gelu(steps: OlderSteps) -> None:
     half = steps.add("Mul", steps.x, steps.constant(0.5))
     if steps.original.attributes.get_string("approximate", "none") == "tanh":
@@ -141,7 +132,9 @@ def _layer_normalization(steps: OlderSteps) -> None:
 
 DEFINITIONS: Mapping[str, Callable[[OlderSteps], None]] = {  # operators that become older ones
     "Gelu": _gelu,
-    "HardSwish": _hard_swish,
+    "HardSwish": lambda steps: steps.give(
+        steps.add("Mul", steps.x, steps.add("HardSigmoid", steps.x, alpha=1 / 6, beta=0.5))
+    ),
     "LayerNormalization": _layer_normalization,
     "Mish": lambda steps: steps.give(steps.add("Mul", steps.x, steps.add("Tanh", steps.add("Softplus", steps.x)))),
 }
@@ -153,11 +146,6 @@ DEFINITIONS: Mapping[str, Callable[[OlderSteps], None]] = {  # operators that be
 def _array(value: ir.Value | None) -> NDArray[Any] | None:
     tensor = known_tensor(value)
     return None if tensor is None else tensor.numpy()
-
-
-def _drop_input(node: ir.Node, slot: int) -> None:
-    """Leave out an operand and all that follow: they are absent."""
-    node.resize_inputs(min(slot, len(node.inputs)))
 
 
 def _axes_as_attribute(older: OlderModel, node: ir.Node) -> None:
@@ -172,7 +160,7 @@ def _axes_as_attribute(older: OlderModel, node: ir.Node) -> None:
     elif node.attributes.get_int("noop_with_empty_axes", 0):
         raise NewerError("no axes and noop_with_empty_axes, from opset 18 on")
     node.attributes.pop("noop_with_empty_axes", None)
-    _drop_input(node, 1)
+    node.resize_inputs(1)
 
 
 def _split(older: OlderModel, node: ir.Node) -> None:
@@ -205,7 +193,7 @@ def _pad(older: OlderModel, node: ir.Node) -> None:
     for place, axis in enumerate(int(each) % rank for each in axes.reshape(-1)):
         whole[axis], whole[rank + axis] = pads[place], pads[count + place]
     node.replace_input_with(1, older.constant("pads", whole))
-    _drop_input(node, 3)
+    node.resize_inputs(3)
 
 
 def _resize(older: OlderModel, node: ir.Node) -> None:
@@ -310,7 +298,8 @@ def to_older_opset(
         LayoutError: operators that need a newer one: all of them, each with the reason and how many.
     """
     older, current, refused = OlderModel(model, opset), model.opset_imports.get("", opset), Counter[str]()
-    for owner in owners_of(model):
+    owners: tuple[ir.Graph | ir.Function, ...] = (model.graph, *model.functions.values())
+    for owner in owners:
         older.owner = owner
         for node in list(all_nodes(owner)):
             try:

@@ -29,7 +29,6 @@ from relayout.formats.onnx.wire import (
     LENGTH,
     MODEL_GRAPH,
     TENSOR_RAW_DATA,
-    Bytes,
     bodies_of,
     fields,
     opening,
@@ -287,7 +286,7 @@ def _parsed(buffer: FileWindow) -> tuple[onnx.ModelProto, dict[int, tuple[int, i
     return proto, spans
 
 
-def _without_weights(buffer: Bytes) -> tuple[bytes, dict[int, tuple[int, int]]]:
+def _without_weights(buffer: FileWindow) -> tuple[bytes, dict[int, tuple[int, int]]]:
     """Return the model's bytes without large raw data, and where that data is: initializer -> offset, length."""
     model, graph = bytearray(), bytearray()
     spans: dict[int, tuple[int, int]] = {}
@@ -311,7 +310,7 @@ def _without_weights(buffer: Bytes) -> tuple[bytes, dict[int, tuple[int, int]]]:
     return bytes(model), spans
 
 
-def _without_raw_data(buffer: Bytes, start: int, stop: int) -> tuple[bytes, tuple[int, int] | None]:
+def _without_raw_data(buffer: FileWindow, start: int, stop: int) -> tuple[bytes, tuple[int, int] | None]:
     if stop - start < LIFTED:
         return bytes(buffer[start:stop]), None
     raw = [f for f in fields(buffer, start, stop) if f.number == TENSOR_RAW_DATA and f.kind == LENGTH]

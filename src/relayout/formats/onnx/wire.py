@@ -5,12 +5,17 @@ message cut into two runs of fields that follow each other is the same message, 
 and its fields: so weights can be left out on reading, and spliced in on writing, with sums over lengths alone.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, NamedTuple
 
 import onnx
 
 from relayout.errors import ReadError
+
+if TYPE_CHECKING:
+    from relayout.formats.stored import FileWindow
 
 # The graphs inside of a graph, as protobuf.
 
@@ -52,16 +57,6 @@ MODEL_GRAPH, GRAPH_INITIALIZER, TENSOR_RAW_DATA = 7, 5, 9
 LIMIT = 2**31 - 1  # the most bytes protobuf's own readers accept for one message
 
 
-class Bytes(Protocol):
-    """The bytes that a message is read from: memory, or a window of a file."""
-
-    @overload
-    def __getitem__(self, place: int, /) -> int: ...
-    @overload
-    def __getitem__(self, place: slice, /) -> bytes | memoryview: ...
-    def __len__(self) -> int: ...
-
-
 class Field(NamedTuple):
     """One field: where its tag begins, where its payload begins and ends."""
 
@@ -87,7 +82,7 @@ def opening(number: int, length: int) -> bytes:
     return varint(number << 3 | LENGTH) + varint(length)
 
 
-def fields(buffer: Bytes, start: int, stop: int) -> Iterator[Field]:
+def fields(buffer: bytes | FileWindow, start: int, stop: int) -> Iterator[Field]:
     """Yield the fields of the message in `buffer[start:stop]`; ReadError where the bytes are not a message."""
     position = start
     while position < stop:
@@ -113,7 +108,7 @@ def fields(buffer: Bytes, start: int, stop: int) -> Iterator[Field]:
         position = end
 
 
-def _varint_at(buffer: Bytes, position: int, stop: int) -> tuple[int, int]:
+def _varint_at(buffer: bytes | FileWindow, position: int, stop: int) -> tuple[int, int]:
     value = shift = 0
     begin = position
     while position < stop and shift < 70:
