@@ -33,6 +33,7 @@ COUNTS = frozenset(  # attributes that something is divided by, or that a vector
     "blocksize dilations group hidden_size kernel_shape kv_num_heads num_heads num_outputs q_num_heads strides".split()  # noqa: SIM905
 )
 NATURAL = frozenset(("batch_dims",))  # attributes that are not negative
+STEPS = {"Slice": 4}  # operator -> place of an operand that ONNX adds to places again and again
 ANYWHERE = frozenset(("ends", "starts"))  # attributes that are clamped: "to the end" is written as the greatest integer
 
 _INT, _INTS = onnx.AttributeProto.INT, onnx.AttributeProto.INTS
@@ -96,7 +97,8 @@ def doubt_of_model(model: onnx.ModelProto) -> str:
 
 def _has_far_steps(graph: onnx.GraphProto) -> bool:
     """Return whether constant steps are unusual: ONNX adds them to places, whatever overflows."""
-    names = {node.input[4] for node in graph.node if node.op_type == "Slice" and len(node.input) > 4}
+    places = ((node, STEPS[node.op_type]) for node in graph.node if node.op_type in STEPS)
+    names = {node.input[place] for node, place in places if place < len(node.input)}
     constants = [tensor for tensor in graph.initializer if tensor.name in names]
     constants += [each.t for node in graph.node if not names.isdisjoint(node.output) for each in node.attribute]
     return not all(map(_is_near, constants))

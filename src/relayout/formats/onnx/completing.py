@@ -281,13 +281,17 @@ def complete(
         except Exception:  # onnx raises types of its own; what is wrong is said when the result is checked
             return
         give_inferred(model.graph, inferred, names)
-        for value in (value for node in model.graph for value in node.outputs):
-            if value.name is not None and value.name in known:
-                value.const_value = ir.Tensor(known[value.name])
-                value.shape = ir.Shape(known[value.name].shape)
+        _give_contents(model.graph, known)
         names.settle(model, outputs_of)
         if not _asked(model, outputs_of) and _begun(model) == begun:
             return
+
+
+def _give_contents(graph: ir.Graph, known: Mapping[str, Array]) -> None:
+    for value in (value for node in graph for value in node.outputs):
+        if value.name is not None and value.name in known:
+            value.const_value = ir.Tensor(known[value.name])
+            value.shape = ir.Shape(known[value.name].shape)
 
 
 def _begun(model: ir.Model) -> int:

@@ -23,7 +23,7 @@ from onnx import helper, numpy_helper
 
 from relayout.errors import ReadError, UnsupportedError
 from relayout.formats.onnx.inferring import ALIASES, infer
-from relayout.formats.onnx.wire import all_graphs, all_nodes, bodies_of
+from relayout.formats.onnx.wire import all_nodes, bodies_of, nested_graphs
 
 OLDEST = 7  # the opset that is written instead: ONNX Runtime has no kernels for many operators of older ones
 HINT = "write the model in opset 7 or newer"
@@ -126,7 +126,7 @@ class _Raising:
         self.proto, self.version = proto, version
         self.refused: dict[str, tuple[int, str]] = {}
         self.ranks: Mapping[str, int] = {}
-        graphs = list(all_graphs(proto.graph))
+        graphs = list(nested_graphs(proto.graph))
         nodes = [node for owner in (proto.graph, *proto.functions) for node in all_nodes(owner.node)]
         self.names = {name for node in nodes for name in (*node.input, *node.output)}
         self.names |= {each.name for graph in graphs for each in (*graph.input, *graph.initializer)}
@@ -217,7 +217,7 @@ def _ranks(proto: onnx.ModelProto) -> dict[str, int]:
     except Exception:  # onnx raises types of its own: what the file states is known at least
         model = proto
     ranks: dict[str, int] = {}
-    for graph in all_graphs(model.graph):
+    for graph in nested_graphs(model.graph):
         for value in (*graph.value_info, *graph.output, *graph.input):
             if value.type.tensor_type.HasField("shape"):
                 ranks[value.name] = len(value.type.tensor_type.shape.dim)

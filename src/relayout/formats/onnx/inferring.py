@@ -19,7 +19,7 @@ from onnx import numpy_helper
 
 from relayout import isolation
 from relayout.errors import ReadError
-from relayout.formats.onnx.wire import all_graphs, graphs_in
+from relayout.formats.onnx.wire import graphs_in, nested_graphs
 from relayout.graph.domains import RESIZING
 from relayout.graph.subgraphs import all_nodes
 from relayout.layout import Extent
@@ -360,7 +360,9 @@ def _has_lengths(kind: onnx.TypeProto) -> bool:
 def _has_open_vector(graph: onnx.GraphProto) -> bool:
     """Tell whether a vector of integers may be longer than a shape, as far as is known; of subgraphs too."""
     return any(
-        _is_open_vector(value) for each in all_graphs(graph) for value in (*each.input, *each.value_info, *each.output)
+        _is_open_vector(value)
+        for each in nested_graphs(graph)
+        for value in (*each.input, *each.value_info, *each.output)
     )
 
 
@@ -374,7 +376,7 @@ def _is_open_vector(value: onnx.ValueInfoProto) -> bool:
 
 def _lengths(graph: onnx.GraphProto) -> Iterator[int]:
     """Yield the lengths of vectors that are too long for a shape, of subgraphs too."""
-    for each in all_graphs(graph):
+    for each in nested_graphs(graph):
         for value in (*each.input, *each.value_info, *each.output):
             dims = value.type.tensor_type.shape.dim
             if len(dims) == 1 and dims[0].dim_value > SHORT:

@@ -375,7 +375,7 @@ def _state_once(main: onnx.GraphProto) -> None:
     ONNX's inference takes a constant for what the output states: of a Slice whose steps are an output of unknown
     extents it tells another shape.
     """
-    for graph in wire.all_graphs(main):
+    for graph in wire.nested_graphs(main):
         types = {value.name: value.type for value in graph.input if value.HasField("type")}
         if graph.initializer:
             outputs = {value.name for value in graph.output}
@@ -388,7 +388,7 @@ def _state_once(main: onnx.GraphProto) -> None:
 
 def _drop_untyped(main: onnx.GraphProto) -> None:
     """Drop what is stated of inner values without an element type, in bodies likewise: inference tells it."""
-    for graph in wire.all_graphs(main):
+    for graph in wire.nested_graphs(main):
         for place in reversed(range(len(graph.value_info))):
             stated = graph.value_info[place].type
             if stated.HasField("tensor_type") and not stated.tensor_type.elem_type:

@@ -42,11 +42,11 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
             yield from all_nodes(body.node)
 
 
-def all_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def nested_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph, and all bodies in it, outer ones first."""
     yield graph
     for body in bodies_of(graph.node):
-        yield from all_graphs(body)
+        yield from nested_graphs(body)
 
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
