@@ -51,19 +51,6 @@ class _Form(NamedTuple):
     kinds: Mapping[str, int]
     required: frozenset[str]
 
-    @classmethod
-    def of(cls, schema: onnx.defs.OpSchema) -> "_Form":
-        kinds = {
-            name: onnx.AttributeProto.AttributeType.Value(str(attribute.type).rpartition(".")[2])
-            for name, attribute in schema.attributes.items()
-        }
-        return cls(
-            range(schema.min_input, schema.max_input + 1),
-            range(schema.min_output, schema.max_output + 1),
-            kinds,
-            frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
-        )
-
 
 def doubt_of_model(model: onnx.ModelProto) -> str:
     """Return the first thing about a model that is not usual; an empty text where there is none.
@@ -169,11 +156,18 @@ def _is_usual(kind: onnx.TypeProto) -> bool:
 
 @lru_cache(4096)
 def _form(op_type: str, version: int, domain: str) -> _Form | None:
-    """Return the standard's schema of an operator; None where it has none: then nothing is inferred of it."""
+    """Return the form of a standard's operator; None where it has none: then nothing is inferred of it."""
     try:
-        return _Form.of(onnx.defs.get_schema(op_type, version, domain))
+        schema = onnx.defs.get_schema(op_type, version, domain)
     except onnx.defs.SchemaError:
         return None
+    type_names = {name: str(attribute.type).rpartition(".")[2] for name, attribute in schema.attributes.items()}
+    return _Form(
+        range(schema.min_input, schema.max_input + 1),
+        range(schema.min_output, schema.max_output + 1),
+        {name: onnx.AttributeProto.AttributeType.Value(type_name) for name, type_name in type_names.items()},
+        frozenset(name for name, attribute in schema.attributes.items() if attribute.required),
+    )
 
 
 def _place(node: onnx.NodeProto) -> str:
