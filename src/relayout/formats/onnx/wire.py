@@ -5,8 +5,6 @@ message cut into two runs of fields that follow each other is the same message, 
 and its fields: so weights can be left out on reading, and spliced in on writing, with sums over lengths alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -82,7 +80,7 @@ def opening(number: int, length: int) -> bytes:
     return varint(number << 3 | LENGTH) + varint(length)
 
 
-def fields(buffer: bytes | FileWindow, start: int, stop: int) -> Iterator[Field]:
+def fields(buffer: "bytes | FileWindow", start: int, stop: int) -> Iterator[Field]:
     """Yield the fields of the message in `buffer[start:stop]`; ReadError where the bytes are not a message."""
     position = start
     while position < stop:
@@ -108,7 +106,7 @@ def fields(buffer: bytes | FileWindow, start: int, stop: int) -> Iterator[Field]
         position = end
 
 
-def _varint_at(buffer: bytes | FileWindow, position: int, stop: int) -> tuple[int, int]:
+def _varint_at(buffer: "bytes | FileWindow", position: int, stop: int) -> tuple[int, int]:
     value = shift = 0
     begin = position
     while position < stop and shift < 70:
