@@ -353,6 +353,22 @@ def test_integers_of_one_output_that_joins_boxes_and_scores() -> None:
     assert "in elements 4 to 6 of axis 1, below 10 dB" in str(relayout.verify(model, result)).replace("\n", " ")
 
 
+def test_joined_values_in_another_layout_have_the_names_of_the_source(tmp_path: Path) -> None:
+    body = """c = Conv(x, w) boxes = Mul(c, size) d = Conv(x, v) scores = Sigmoid(d)
+        y = Concat<axis = 1>(boxes, scores)"""
+    weights = {"w": (4, 3, 1, 1), "v": (2, 3, 1, 1), "size": np.array(640, np.float32)}
+    model = build("float[1,3,8,8] x", body, weights)
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "samples.npz", **samples_of(model, 1)[0])
+    arguments = ["convert", str(tmp_path / "m.onnx"), str(tmp_path / "m.tflite"), "--quantize", "int8", "--verify"]
+    arguments += ["--calibrate", str(tmp_path / "samples.npz"), "--output-type", "int8"]
+    done = CliRunner().invoke(cli, arguments)
+    said = done.output.replace("\n", " ")
+    assert "--outputs boxes,scores gives each its own" in said
+    assert "share one scale with numbers over 32 times as large" in said
+    assert "--repro" not in said
+
+
 def test_a_joined_value_that_is_always_0_needs_no_steps() -> None:
     joined = JoinedOutput("y", (("a", 8.0), ("b", 1.0), ("zeros", 0.0)))
     assert "leaves 16 steps for the smaller" in str(joined)

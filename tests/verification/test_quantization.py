@@ -155,9 +155,12 @@ def test_verify_of_a_float_model_and_a_quantized_one_measures() -> None:
 def test_noise_fails_on_the_command_line(tmp_path: Path) -> None:
     for name, content in (("float.onnx", float_model()), ("int8.onnx", quantized(activation=0.1 / 255))):
         (tmp_path / name).write_bytes(content)
-    ran = CliRunner().invoke(cli, ["verify", str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx")])
+    verify_both = ["verify", str(tmp_path / "float.onnx"), str(tmp_path / "int8.onnx")]
+    ran = CliRunner().invoke(cli, verify_both)
     assert ran.exit_code == 1
     assert "FAILED: output 'scores' has a signal to noise of" in ran.output
+    ran = CliRunner().invoke(cli, [*verify_both, "--repro", str(tmp_path / "part")])
+    assert "every operator of a quantized file loses a part of the signal" in ran.output
 
 
 def test_an_exact_output_is_infinite_and_null_in_json() -> None:

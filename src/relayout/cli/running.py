@@ -405,7 +405,7 @@ def run_job(job: Job, as_json: bool, quiet: bool) -> None:
     if over:
         click.echo(f"relayout: {over} (written nevertheless)", err=True)
     differs = verification is not None and not verification.ok
-    if differs and verification is not None and verification.is_compared and not (quiet or as_json):
+    if differs and verification is not None and verification.first is not None and not (quiet or as_json):
         again = f"relayout verify {quote(str(job.source))} {quote(str(job.target))} --repro DIR"
         click.echo(f"written nevertheless; where they part, as something to run: {again}", err=job.console_is_taken)
     if code := code_of(verification, over):

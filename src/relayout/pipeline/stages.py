@@ -256,9 +256,12 @@ def _as_tflite(
     before = load(source if isinstance(source, bytes) else Path(str(source))) if source is not None else None
     report = tflite_report(result.report, result.model, file, before)
     if target is not None and forms is not None:
+        from relayout.formats.tflite.provenance import load_provenance
         from relayout.partition.claims import file_claims
 
-        report = replace(report, claims=file_claims(target.name, report.operators or {}, forms.refused))
+        name = load_provenance(file).source_name
+        refused = [each._replace(tensor=name(each.tensor)) for each in forms.refused]
+        report = replace(report, claims=file_claims(target.name, report.operators or {}, refused))
     seconds = {**report.seconds, "export": perf_counter() - began}
     notes = (*report.notes, *facts_of(result.model).notes[note_count:])
     result = replace(result, file=file, report=replace(report, notes=notes, seconds=seconds))

@@ -13,6 +13,7 @@ from relayout.formats.tflite import builtin_traits as traits
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.elementwise import FUNCTIONS as ELEMENTWISE
+from relayout.formats.tflite.provenance import load_provenance
 
 REALS = (TensorType.FLOAT32, TensorType.FLOAT16)
 BYTES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16)
@@ -317,10 +318,12 @@ def joined_outputs(
     ranges: Mapping[str, tuple[float, float]],  # tensor -> the least and the greatest number that samples gave
 ) -> tuple[JoinedOutput, ...]:
     """Return the outputs of a float file that join values of very different ranges."""
-    graph = file.subgraphs[0]
+    graph, name = file.subgraphs[0], load_provenance(file).source_name
     joins = _uneven_joins(graph, ranges)
     return tuple(
-        JoinedOutput(graph.tensors[output].name, values) for output in graph.outputs for values in joins.get(output, ())
+        JoinedOutput(graph.tensors[output].name, tuple((name(tensor), size) for tensor, size in values))
+        for output in graph.outputs
+        for values in joins.get(output, ())
     )
 
 

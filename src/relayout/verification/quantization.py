@@ -129,9 +129,8 @@ class QuantizationLoss:
             count = "1 output" if len(self.outputs) == 1 else f"{len(self.outputs)} outputs"
             if not ratios:
                 return f"PASSED: {count} of indices agree in most elements"
-            return (
-                f"PASSED: {count} with a signal to noise of {in_decibels(min(ratios))} (alarm below {self.limit:g} dB)"
-            )
+            ratio = "without noise" if min(ratios) == math.inf else f"with a signal to noise of {min(ratios):.1f} dB"
+            return f"PASSED: {count} {ratio} (alarm below {self.limit:g} dB)"
         first = bad[0]
         if first.problem:
             return f"FAILED: output '{first.name}': {first.problem}"
@@ -141,7 +140,7 @@ class QuantizationLoss:
         if part is not None and first.decibels >= self.limit:
             return (
                 f"FAILED: output '{first.name}' has a signal to noise of {in_decibels(part.decibels)} in {part}, below"
-                f" {self.limit:g} dB: they share one scale with numbers {QUIET} times as large; float outputs, or"
+                f" {self.limit:g} dB: they share one scale with numbers over {QUIET} times as large; float outputs, or"
                 " --outputs with what is joined, give each its own"
             )
         most = self.worst[0] if self.worst else None

@@ -120,6 +120,7 @@ def reproduce(
     row, folder = report.first, Path(directory)
     if row is None or row.difference is None:
         what = "the two models agree" if row is None else f"'{row.name}' is {row.verdict.value}, which no part shows"
+        what = what if report.loss is None else "every operator of a quantized file loses a part of the signal"
         raise RelayoutError(f"--repro: {what}: there is nothing to reproduce")
     refuse_reproduction(folder)
     with open_side(b) as right, open_side(a, right.signature, other=right) as left:

@@ -97,6 +97,11 @@ class Provenance(NamedTuple):
         source_values = self.tensors.get(tensor, Holding()).holds
         return Normalization.stored(self.normalize.get(tensor, ""), source_values, shape)
 
+    def source_name(self, tensor: str) -> str:
+        """Return the source's name of the value that a tensor holds; the tensor's own where nothing else is known."""
+        holding = self.tensors.get(tensor, Holding())
+        return next(iter((*(each.name for each in holding.holds), *holding.names, tensor)))
+
     @property
     def is_empty(self) -> bool:
         """True if there is nothing to say: every tensor holds its namesake as it is."""
