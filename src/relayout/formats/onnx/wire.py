@@ -85,12 +85,12 @@ def fields(buffer: "bytes | FileWindow", start: int, stop: int) -> Iterator[Fiel
     position = start
     while position < stop:
         begin = position
-        tag, position = _varint_at(buffer, position, stop)
+        tag, position = varint_at(buffer, position, stop)
         number, kind = tag >> 3, tag & 7
         if kind == VARINT:
-            _, end = _varint_at(buffer, position, stop)
+            _, end = varint_at(buffer, position, stop)
         elif kind == LENGTH:
-            length, position = _varint_at(buffer, position, stop)
+            length, position = varint_at(buffer, position, stop)
             end = position + length
         elif kind in (FIXED64, FIXED32):
             end = position + (8 if kind == FIXED64 else 4)
@@ -106,7 +106,8 @@ def fields(buffer: "bytes | FileWindow", start: int, stop: int) -> Iterator[Fiel
         position = end
 
 
-def _varint_at(buffer: "bytes | FileWindow", position: int, stop: int) -> tuple[int, int]:
+def varint_at(buffer: "bytes | FileWindow", position: int, stop: int) -> tuple[int, int]:
+    """Return the integer at a position, and where it ends; ReadError where it does not end before `stop`."""
     value = shift = 0
     begin = position
     while position < stop and shift < 70:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 from relayout.errors import ReadError
+from relayout.formats.onnx.wire import VARINT, fields, varint_at
 from relayout.formats.tflite.container.flexbuffer import parse
 
 _ATTRIBUTES, _NAME, _VALUE, _LIST, _TEXT, _NUMBER, _REAL, _FLAG = 5, 1, 2, 1, 2, 3, 4, 5
-_VARINT, _LONG, _BYTES, _SHORT = 0, 1, 2, 5
 
 
 class NodeDef:
@@ -76,47 +77,29 @@ def _messages(data: bytes, field_number: int, place: str) -> Iterator[bytes]:
 
 def _fields(data: bytes, place: str) -> Iterator[tuple[int, int | bytes]]:
     """Yield the fields of a message: number, and content."""
-    at = 0
-    while at < len(data):
-        tag, at = _varint(data, at, place)
-        kind = tag & 7
-        if kind == _VARINT:
-            value, at = _varint(data, at, place)
-            yield tag >> 3, value
-            continue
-        size = {_LONG: 8, _SHORT: 4}.get(kind)
-        if kind == _BYTES:
-            size, at = _varint(data, at, place)
-        if size is None or at + size > len(data):
-            raise _damaged(place)
-        yield tag >> 3, data[at : at + size]
-        at += size
+    with _placed(place):
+        for field in fields(data, 0, len(data)):
+            content = data[field.start : field.stop]
+            yield field.number, varint_at(content, 0, len(content))[0] if field.kind == VARINT else content
 
 
 def _packed(data: bytes, place: str) -> Iterator[int]:
     at = 0
-    while at < len(data):
-        value, at = _varint(data, at, place)
-        yield _signed(value)
+    with _placed(place):
+        while at < len(data):
+            value, at = varint_at(data, at, len(data))
+            yield _signed(value)
+
+
+@contextmanager
+def _placed(place: str) -> Iterator[None]:
+    try:
+        yield
+    except ReadError as error:
+        raise ReadError("a NodeDef ends early", where=place, hint="the file is damaged") from error
 
 
 def _signed(value: int) -> int:
     """Return a number of 64 bits whose highest one is the sign."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
-
-
-def _varint(data: bytes, at: int, place: str) -> tuple[int, int]:
-    """Return a number of up to 64 bits, seven in a byte, the lowest first; and where the next one begins."""
-    number = 0
-    for i in range(10):
-        if at + i >= len(data):
-            break
-        number |= (data[at + i] & 127) << (7 * i)
-        if data[at + i] < 128:
-            return number, at + i + 1
-    raise _damaged(place)
-
-
-def _damaged(place: str) -> ReadError:
-    return ReadError("a NodeDef ends early", where=place, hint="the file is damaged")
