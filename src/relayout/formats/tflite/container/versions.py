@@ -184,10 +184,12 @@ class _Use(NamedTuple):
     def is_hybrid(self, weights: int = 1) -> bool:
         """Tell whether reals meet weights of 8 bits, and reals come out."""
         operands = (self.input(0), self.input(weights), self.output(0))
-        return [tensor and tensor.type for tensor in operands] == _HYBRID
+        return [tensor and tensor.type for tensor in operands] == [
+            TensorType.FLOAT32,
+            TensorType.INT8,
+            TensorType.FLOAT32,
+        ]
 
-
-_HYBRID = [TensorType.FLOAT32, TensorType.INT8, TensorType.FLOAT32]
 
 _Property = Callable[[_Use], object]
 
@@ -217,23 +219,6 @@ def _has_scales(tensor: Tensor | None) -> bool:
     return tensor is not None and tensor.quantization is not None and tensor.quantization.per_channel
 
 
-def _weights_have_scales(use: _Use) -> bool:
-    return _has_scales(use.input(1))
-
-
-def _is_int16(use: _Use) -> bool:
-    return use.types(TensorType.INT16)
-
-
-def _gives_int16(use: _Use) -> bool:
-    result = use.output(0)
-    return result is not None and result.type == TensorType.INT16
-
-
-def _is_plain_int16(use: _Use) -> bool:
-    return use.types(TensorType.INT16) and not use.is_quantized(0)
-
-
 def _is_grouped(use: _Use) -> bool:
     x, weights = use.input(0), use.input(1)
     if x is None or weights is None or not x.shape:
@@ -248,53 +233,58 @@ def _is_rescaled_up(use: _Use) -> bool:
     return len(scales) == 3 and 0 not in scales and scales[0] * scales[1] >= scales[2]
 
 
-def _is_hybrid(use: _Use) -> bool:
-    return use.is_hybrid()
+def _typed(is_input: bool, place: int, types: frozenset[TensorType]) -> _Property:
+    def has_type(use: _Use) -> bool:
+        tensor = use.input(place) if is_input else use.output(place)
+        return tensor is not None and tensor.type in types
+
+    return has_type
 
 
-def _is_hybrid_lstm(use: _Use) -> bool:
-    return use.is_hybrid(weights=2)
+def _reads(*types: TensorType) -> _Property:
+    return lambda use: use.types(*types)
 
 
-def _has_full_kernel(use: _Use) -> bool:
-    return not use.option("kernel_type")
-
-
+_INT16 = _reads(TensorType.INT16)
+_PLAIN_INT16 = _both(_INT16, lambda use: not use.is_quantized(0))
+_HYBRID = _Use.is_hybrid
+_HYBRID_BY_CHANNEL = _both(_HYBRID, lambda use: _has_scales(use.input(1)))
+_HYBRID_LSTM = _both(lambda use: use.is_hybrid(weights=2), lambda use: not use.option("kernel_type"))
 _ASYMMETRIC = _option("asymmetric_quantize_inputs")
 _RNNS = "RNN UNIDIRECTIONAL_SEQUENCE_RNN BIDIRECTIONAL_SEQUENCE_RNN BIDIRECTIONAL_SEQUENCE_LSTM"
 
 _BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (  # the version that a property asks for, of which operators
-    ("ABS", 3, _is_int16),
-    ("ABS", 4, _is_plain_int16),
-    ("ADD", 3, lambda use: _is_int16(use) and use.option("pot_scale_int16") is False),
-    ("ADD", 5, _is_plain_int16),
-    ("SUB", 5, lambda use: _is_int16(use) and use.option("pot_scale_int16") is False),
+    ("ABS", 3, _INT16),
+    ("ABS", 4, _PLAIN_INT16),
+    ("ADD", 3, _both(_INT16, lambda use: use.option("pot_scale_int16") is False)),
+    ("ADD", 5, _PLAIN_INT16),
+    ("SUB", 5, _both(_INT16, lambda use: use.option("pot_scale_int16") is False)),
     ("MUL", 3, _is_rescaled_up),
-    ("MUL", 7, _is_plain_int16),
+    ("MUL", 7, _PLAIN_INT16),
     ("DIV", 2, _stretched),
     ("MAXIMUM MINIMUM SUB", 3, _stretched),
-    ("CONV_2D", 2, _is_hybrid),
-    ("CONV_2D", 5, _both(_is_hybrid, _weights_have_scales)),
+    ("CONV_2D", 2, _HYBRID),
+    ("CONV_2D", 5, _HYBRID_BY_CHANNEL),
     ("CONV_2D", 6, _is_grouped),
-    ("CONV_2D", 8, _both(_is_int16, _option("quantized_bias_type"))),
+    ("CONV_2D", 8, _both(_INT16, _option("quantized_bias_type"))),
     ("DEPTHWISE_CONV_2D", 2, lambda use: (use.option("dilation_w_factor") or 1) != 1),
     ("DEPTHWISE_CONV_2D", 2, lambda use: (use.option("dilation_h_factor") or 1) != 1),
-    ("DEPTHWISE_CONV_2D", 4, _is_hybrid),
-    ("DEPTHWISE_CONV_2D", 6, _both(_is_hybrid, _weights_have_scales)),
+    ("DEPTHWISE_CONV_2D", 4, _HYBRID),
+    ("DEPTHWISE_CONV_2D", 6, _HYBRID_BY_CHANNEL),
     ("TRANSPOSE_CONV", 3, lambda use: use.input(3) is not None),
     ("TRANSPOSE_CONV", 4, _option("fused_activation_function")),
-    ("TRANSPOSE_CONV", 5, _both(_gives_int16, _option("quantized_bias_type"))),
+    ("TRANSPOSE_CONV", 5, _both(_typed(False, 0, frozenset([TensorType.INT16])), _option("quantized_bias_type"))),
     ("FULLY_CONNECTED", 2, _option("weights_format")),
-    ("FULLY_CONNECTED", 3, _is_hybrid),
+    ("FULLY_CONNECTED", 3, _HYBRID),
     ("FULLY_CONNECTED", 5, _option("keep_num_dims")),
     ("FULLY_CONNECTED", 6, lambda use: len(use.inputs) == 2),
     ("FULLY_CONNECTED", 8, lambda use: (weights := use.input(1)) and weights.sparsity),
-    ("FULLY_CONNECTED", 9, _both(_is_hybrid, _ASYMMETRIC)),
-    ("FULLY_CONNECTED", 11, _both(_is_int16, _option("quantized_bias_type"))),
-    ("FULLY_CONNECTED", 12, _both(_is_hybrid, _weights_have_scales)),
-    ("FULLY_CONNECTED", 13, lambda use: use.types(TensorType.INT16, TensorType.INT4)),
-    ("BATCH_MATMUL", 4, _both(_is_hybrid, _ASYMMETRIC)),
-    ("EMBEDDING_LOOKUP", 4, _weights_have_scales),
+    ("FULLY_CONNECTED", 9, _both(_HYBRID, _ASYMMETRIC)),
+    ("FULLY_CONNECTED", 11, _both(_INT16, _option("quantized_bias_type"))),
+    ("FULLY_CONNECTED", 12, _HYBRID_BY_CHANNEL),
+    ("FULLY_CONNECTED", 13, _reads(TensorType.INT16, TensorType.INT4)),
+    ("BATCH_MATMUL", 4, _both(_HYBRID, _ASYMMETRIC)),
+    ("EMBEDDING_LOOKUP", 4, lambda use: _has_scales(use.input(1))),
     ("DEQUANTIZE", 5, lambda use: _has_scales(use.input(0))),
     ("QUANTIZE", 3, lambda use: _has_scales(use.output(0))),
     ("FAKE_QUANT", 2, _option("narrow_range")),
@@ -311,15 +301,15 @@ _BY_PROPERTY: tuple[tuple[str, int, _Property], ...] = (  # the version that a p
     ("RESIZE_NEAREST_NEIGHBOR", 3, _option("align_corners")),
     ("WHERE", 2, lambda use: not use.types(TensorType.BOOL)),
     ("BROADCAST_TO", 2, lambda use: True),
-    ("SVDF", 2, _is_hybrid),
-    ("SVDF", 4, _both(_is_hybrid, _ASYMMETRIC)),
-    (_RNNS, 2, _is_hybrid),
-    (_RNNS, 3, _both(_is_hybrid, _ASYMMETRIC)),
+    ("SVDF", 2, _HYBRID),
+    ("SVDF", 4, _both(_HYBRID, _ASYMMETRIC)),
+    (_RNNS, 2, _HYBRID),
+    (_RNNS, 3, _both(_HYBRID, _ASYMMETRIC)),
     ("LSTM", 2, _option("kernel_type")),
-    ("LSTM", 3, _both(_has_full_kernel, _is_hybrid_lstm)),
-    ("LSTM", 4, _both(_has_full_kernel, _is_hybrid_lstm, _ASYMMETRIC)),
-    ("UNIDIRECTIONAL_SEQUENCE_LSTM", 2, _is_hybrid_lstm),
-    ("UNIDIRECTIONAL_SEQUENCE_LSTM", 3, _both(_is_hybrid_lstm, _ASYMMETRIC)),
+    ("LSTM", 3, _HYBRID_LSTM),
+    ("LSTM", 4, _both(_HYBRID_LSTM, _ASYMMETRIC)),
+    ("UNIDIRECTIONAL_SEQUENCE_LSTM", 2, _HYBRID_LSTM),
+    ("UNIDIRECTIONAL_SEQUENCE_LSTM", 3, _both(_HYBRID_LSTM, _ASYMMETRIC)),
     ("UNIDIRECTIONAL_SEQUENCE_LSTM", 4, _option("diagonal_recurrent_tensors")),
 )
 
@@ -332,14 +322,6 @@ def _type_rows() -> Iterator[tuple[str, int, _Property]]:
             name, version = word.split("=")
             kinds = frozenset(kind for begun, kind in named if begun.startswith(f"{name}_"))
             yield operators, int(version), _typed(side == "in", int(place), kinds)
-
-
-def _typed(is_input: bool, place: int, types: frozenset[TensorType]) -> _Property:
-    def has_type(use: _Use) -> bool:
-        tensor = use.input(place) if is_input else use.output(place)
-        return tensor is not None and tensor.type in types
-
-    return has_type
 
 
 def _by_operator() -> dict[str, list[tuple[int, _Property]]]:
