@@ -8,7 +8,6 @@ from collections.abc import Callable, Container, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx_ir as ir
@@ -88,7 +87,7 @@ DTYPES = {  # the element types that ONNX Runtime can store, and what it stores 
     **{TensorType[name]: ir.DataType[name] for name in _ALIKE.split()},
 }
 
-FEW_BITS = (TensorType.INT4, TensorType.UINT4, TensorType.INT2)
+FEW_BITS = {TensorType.INT4: 4, TensorType.UINT4: 4, TensorType.INT2: 2}  # element types below a byte -> their bits
 QUANTIZED_TYPES = (TensorType.INT8, TensorType.UINT8, TensorType.INT16, *FEW_BITS)
 """Element types whose scale, if there is one, is part of their meaning. Wider integers with a scale are biases."""
 
@@ -139,16 +138,12 @@ def array(tensor: Tensor) -> npt.NDArray[Any]:
         return np.empty(tensor.shape, DTYPES[tensor.type].numpy())
     if tensor.sparsity is not None:
         return dense(tensor)
-    if tensor.type in (TensorType.INT4, TensorType.UINT4):
-        dtype = ml_dtypes.int4 if tensor.type == TensorType.INT4 else ml_dtypes.uint4
-        data = tensor.content
-        halves = np.stack([data & 15, data >> 4], axis=-1).reshape(-1)
-        return halves[: int(np.prod(tensor.shape))].astype(np.int8).astype(dtype).reshape(tensor.shape)
-    if tensor.type == TensorType.INT2:
-        data = tensor.content
-        quarters = np.stack([data >> shift & 3 for shift in (0, 2, 4, 6)], axis=-1).reshape(-1)
-        signed = (quarters[: int(np.prod(tensor.shape))] ^ 2).astype(np.int8) - 2
-        return signed.astype(ml_dtypes.int4).reshape(tensor.shape)
+    if tensor.type in FEW_BITS:
+        bits, data = FEW_BITS[tensor.type], tensor.content
+        parts = np.stack([data >> shift & (1 << bits) - 1 for shift in range(0, 8, bits)], axis=-1).reshape(-1)
+        numbers = parts[: math.prod(tensor.shape)].astype(np.int8).reshape(tensor.shape)
+        sign = 0 if tensor.type == TensorType.UINT4 else 1 << bits - 1
+        return ((numbers ^ sign) - sign).astype(DTYPES[tensor.type].numpy())
     return tensor.content.view(np.dtype(DTYPES[tensor.type].numpy()).newbyteorder("<")).reshape(tensor.shape)
 
 
