@@ -178,14 +178,10 @@ def _cubic(
     column: Callable[[DraftTensor], DraftTensor],
 ) -> DraftTensor:
     """Return the sum of four neighbours times their weights."""
-    op, a = factors.op, factors.op.number("cubic_coeff_a", -0.75)
+    op = factors.op
     below = op.each("FLOOR", place)
     t = op.sub(place, below)
-    near, far = cubics(a)
-    distances = [op.add(t, 1.0), t, op.sub(1.0, t), op.sub(2.0, t)]
-    weights = [
-        polynomial_at(op, x, polynomial) for x, polynomial in zip(distances, (far, near, near, far), strict=True)
-    ]
+    weights = cubic_weights(op, t, op.number("cubic_coeff_a", -0.75))
     taps = [op.add(below, float(tap)) if tap else below for tap in CUBIC_TAPS]
     if factors.op.integer("exclude_outside"):
         zero = op.mul(t, 0.0)
@@ -194,6 +190,13 @@ def _cubic(
         total = reduce(op.add, weights)
         weights = [op.div(weight, total) for weight in weights]
     return reduce(op.add, [op.mul(gather(tap), column(weight)) for tap, weight in zip(taps, weights, strict=True)])
+
+
+def cubic_weights(op: NodeExport, t: DraftTensor, a: float) -> list[DraftTensor]:
+    """Return how much the elements at `CUBIC_TAPS` weigh, of places that lie so far behind the second."""
+    near, far = cubics(a)
+    distances = [op.add(t, 1.0), t, op.sub(1.0, t), op.sub(2.0, t)]
+    return [polynomial_at(op, *each) for each in zip(distances, (far, near, near, far), strict=True)]
 
 
 def polynomial_at(op: NodeExport, x: DraftTensor, coefficients: tuple[float, ...]) -> DraftTensor:

@@ -12,7 +12,7 @@ from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.exporting.builder import Operand
 from relayout.formats.tflite.exporting.draft import Dims, DraftTensor, all_known, known
 from relayout.formats.tflite.exporting.node import NodeExport
-from relayout.formats.tflite.exporting.operators.resizing import cubics, polynomial_at
+from relayout.formats.tflite.exporting.operators.resizing import CUBIC_TAPS, cubic_weights
 from relayout.formats.tflite.exporting.registry import Unwritable, exporter
 
 CUBIC = -0.75  # the coefficient of GridSample's cubic weights
@@ -105,7 +105,7 @@ class _Sampling:
         if self.mode == "linear":
             weights = [(0.0, op.sub(1.0, rest)), (1.0, rest)]
         elif self.mode == "cubic":
-            weights = [(float(offset), self._cubic(rest, offset)) for offset in (-1, 0, 1, 2)]
+            weights = list(zip(map(float, CUBIC_TAPS), cubic_weights(op, rest, CUBIC), strict=True))
         else:
             raise Unwritable(f"a GridSample by {self.mode}")
         return [self._tap(op.add(low, offset) if offset else low, weight, extent) for offset, weight in weights]
@@ -129,12 +129,6 @@ class _Sampling:
         if self.padding == "zeros":
             return _tap_inside(self.op, place, weight, extent)
         return Tap(_element(self.op, self._inside(place, extent), extent), weight)
-
-    def _cubic(self, rest: DraftTensor, offset: int) -> DraftTensor:
-        """Return the weight of the element at an offset: a cubic of the distance."""
-        near, far = cubics(CUBIC)
-        distance = self.op.each("ABS", self.op.sub(rest, float(offset)))
-        return polynomial_at(self.op, distance, near if offset in (0, 1) else far)
 
 
 def _element(op: NodeExport, place: DraftTensor, extent: Operand) -> DraftTensor:
