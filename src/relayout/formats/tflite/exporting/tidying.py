@@ -34,7 +34,8 @@ WRITERS = {"ADD": 2, "DIV": 2, "DYNAMIC_UPDATE_SLICE": 1, "MUL": 2, "SOFTMAX": 1
 
 def separate(draft: Draft) -> None:
     """Let operators that would overwrite what is still read write over a copy, in place."""
-    readers, last = draft.readers(), _last_readers(draft)
+    readers = draft.readers()
+    last = {tensor: place for place, each in enumerate(draft.operators) for tensor in each.inputs if tensor is not None}
     for tensor in (*draft.inputs, *(each for each in readers if each.variable)):
         readers[tensor] = readers.get(tensor, 0) + 1
     ends = frozenset(draft.inputs), frozenset(draft.outputs)
@@ -53,16 +54,6 @@ def separate(draft: Draft) -> None:
             last[root] = max(last.get(root, place), last.get(result, place))  # of all that lies there
         operators.append(operator)
     draft.operators = operators
-
-
-def _last_readers(draft: Draft) -> dict[DraftTensor, int]:
-    """Return the place of each tensor's last reader."""
-    return {
-        tensor: place
-        for place, operator in enumerate(draft.operators)
-        for tensor in operator.inputs
-        if tensor is not None
-    }
 
 
 def _written_over(
@@ -118,15 +109,11 @@ def recognise(
 ) -> None:
     """Write such operators, in place; those that nobody reads any more stay."""
     search = _Search(draft)
+    steps = dict.fromkeys(("MUL", "SQUARE"), search.squared_difference) | {"DIV": search.inverse_root}
+    steps |= {"SELECT_V2": search.selection_of_rows} if for_litert else {}
     for operator in draft.operators:
-        if operator.is_restored:
-            continue
-        if operator.name in ("MUL", "SQUARE"):
-            search.squared_difference(operator)
-        elif operator.name == "DIV":
-            search.inverse_root(operator)
-        elif operator.name == "SELECT_V2" and for_litert:
-            search.selection_of_rows(operator)
+        if operator.name in steps and not operator.is_restored:
+            steps[operator.name](operator)
     for operator in draft.operators:
         if operator.name == "QUANTIZE":
             search.on_integers(operator)
