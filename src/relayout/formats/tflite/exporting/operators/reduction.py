@@ -14,68 +14,56 @@ from relayout.formats.tflite.exporting.registry import Formula, Unwritable, each
 from relayout.formats.tflite.same_operators import EXTREMES, REDUCTIONS
 
 
-class Reduced:
-    """The axes of a reduction, and the extents of its result with and without them."""
-
-    def __init__(self, op: NodeExport) -> None:
-        self.keep = bool(op.integer("keepdims", 1))
-        computed = op.has(1) and op.constant(1) is None and op.dims(1) != (0,)
-        has_axes = bool(op.integers("axes")) or op.has(1)  # an attribute without any says nothing
-        empty = op.has(1) and not computed and (op.dims(1) == (0,))
-        self.is_noop = (not has_axes or empty) and bool(op.integer("noop_with_empty_axes"))
-        self.listed = op.cast(op.input(1), TensorType.INT32) if computed else None
-        self.axes = op.axes() if has_axes and not empty and not computed else list(range(op.rank()))
-        self.kept_dims: Dims = tuple(1 if axis in self.axes else dim for axis, dim in enumerate(op.dims()))
-
-    def dims(self, op: NodeExport) -> Dims:
-        """Return the extents of the result."""
-        if self.listed is not None:
-            return op.out_dims()
-        return self.kept_dims if self.keep else tuple(d for axis, d in enumerate(op.dims()) if axis not in self.axes)
-
-    def tensor(self, op: NodeExport) -> DraftTensor:
-        """Return the axes as an operand."""
-        return op.ints(self.axes, "axes") if self.listed is None else self.listed
+def _axes(op: NodeExport) -> list[int] | DraftTensor | None:
+    """Return the axes of a reduction, as a tensor where they are computed; None where there are none to reduce."""
+    is_listed = op.has(1) and op.dims(1) != (0,)
+    if is_listed and op.constant(1) is None:
+        return op.cast(op.input(1), TensorType.INT32)
+    if is_listed or op.integers("axes"):  # an attribute without any says nothing
+        return op.axes()
+    return None if op.integer("noop_with_empty_axes") else list(range(op.rank()))
 
 
 @each_exporter({name: builtin for builtin, name in REDUCTIONS.items()}, "{}.")
 def _reduce(op: NodeExport, builtin: str) -> None:
-    reduced = Reduced(op)
-    operand = op.input(0)
-    if reduced.is_noop or not op.rank():
+    axes, operand = _axes(op), op.input(0)
+    if axes is None or not op.rank():
         op.give(operand)
         return
     if operand.type == TensorType.BOOL:
         builtin = {"REDUCE_MAX": "REDUCE_ANY", "REDUCE_MIN": "REDUCE_ALL"}.get(builtin, builtin)
-    op.result(builtin, [operand, reduced.tensor(op)], keep_dims=reduced.keep)
+    listed = axes if isinstance(axes, DraftTensor) else op.ints(axes, "axes")
+    op.result(builtin, [operand, listed], keep_dims=bool(op.integer("keepdims", 1)))
 
 
-def _sum(op: NodeExport, tensor: DraftTensor, reduced: Reduced | None = None) -> DraftTensor:
-    reduced = reduced or Reduced(op)
-    if reduced.is_noop:
-        return tensor
-    return op.emit("SUM", [tensor, reduced.tensor(op)], reduced.dims(op), keep_dims=reduced.keep)
+def _sum(op: NodeExport, tensor: DraftTensor, axes: list[int] | DraftTensor | None) -> DraftTensor:
+    keep = bool(op.integer("keepdims", 1))
+    if isinstance(axes, DraftTensor):
+        return op.emit("SUM", [tensor, axes], op.out_dims(), keep_dims=keep)
+    return tensor if axes is None else op.reduce("SUM", tensor, axes, keep=keep)
 
 
 def _log_sum_exp(op: NodeExport, x: DraftTensor) -> DraftTensor:
-    reduced = Reduced(op)
-    if reduced.is_noop:
+    axes = _axes(op)
+    if axes is None:
         return x
-    if reduced.listed is not None or 0 in x.dims:
-        return op.each("LOG", _sum(op, op.each("EXP", x), reduced))
-    top = op.reduce("REDUCE_MAX", x, reduced.axes, keep=True)
+    if isinstance(axes, DraftTensor) or 0 in x.dims:
+        return op.each("LOG", _sum(op, op.each("EXP", x), axes))
+    top = op.reduce("REDUCE_MAX", x, axes, keep=True)
     # Of infinities nothing is subtracted: they stay what they are.
     top = op.select(op.compare("LESS", op.each("ABS", top), np.inf), top, 0.0)
-    log = op.each("LOG", _sum(op, op.each("EXP", op.sub(x, top)), reduced))
-    return op.add(log, op.reshape(top, reduced.dims(op)))
+    log = op.each("LOG", _sum(op, op.each("EXP", op.sub(x, top)), axes))
+    return op.add(log, op.reshape(top, log.dims))
 
 
 SUMS = {
-    "ReduceL1": Formula("SUM of ABS.", lambda op, x: _sum(op, op.each("ABS", x))),
-    "ReduceL2": Formula("SQRT of SUM of SQUARE.", lambda op, x: op.each("SQRT", _sum(op, op.each("SQUARE", x)))),
-    "ReduceLogSum": Formula("LOG of SUM.", lambda op, x: op.each("LOG", _sum(op, x))),
+    "ReduceL1": Formula("SUM of ABS.", lambda op, x: _sum(op, op.each("ABS", x), _axes(op))),
+    "ReduceL2": Formula(
+        "SQRT of SUM of SQUARE.", lambda op, x: op.each("SQRT", _sum(op, op.each("SQUARE", x), _axes(op)))
+    ),
+    "ReduceLogSum": Formula("LOG of SUM.", lambda op, x: op.each("LOG", _sum(op, x, _axes(op)))),
     "ReduceLogSumExp": Formula("LOG of SUM of EXP, below the largest element.", _log_sum_exp),
-    "ReduceSumSquare": Formula("SUM of SQUARE.", lambda op, x: _sum(op, op.mul(x, x))),
+    "ReduceSumSquare": Formula("SUM of SQUARE.", lambda op, x: _sum(op, op.mul(x, x), _axes(op))),
 }
 formulas(SUMS)
 
