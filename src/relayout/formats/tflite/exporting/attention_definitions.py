@@ -272,8 +272,7 @@ def _group_query_attention(body: AttentionBody) -> None:
         raise Unwritable("a bias, sinks, norms, or scales of keys and values")
     if body.has(PAST_KEYS) != body.has(PAST_VALUES):
         raise Unwritable("keys of an earlier run without values")
-    if body.version < GATHERS_IN_BATCHES:
-        raise Unwritable(f"opset {body.version}: from {GATHERS_IN_BATCHES} on it has a definition")
+    body.require_opset(GATHERS_IN_BATCHES)
     _GroupedAttention(body).write()
 
 

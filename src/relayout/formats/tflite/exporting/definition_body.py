@@ -24,8 +24,11 @@ TO_FLOAT = (ir.DataType.FLOAT, ir.DataType.INT64, ir.DataType.INT32)
 """Types of data that are computed in single precision."""
 
 
-class Undefined(Exception):  # noqa: N818 - a verdict on one operator
+class Undefined(Unwritable):
     """Raised by a definition: no operators are known that compute this one, as it is used here."""
+
+    def __init__(self) -> None:
+        super().__init__("no operators are known that compute it with these attributes, types and ranks")
 
 
 class DefinitionBody(NodeReading):
@@ -44,6 +47,11 @@ class DefinitionBody(NodeReading):
         """The extents of the first operand."""
         self.rank = -1 if self.shape is None else len(self.shape)  # of the first operand; -1 where it is not known
         self.version = imports.get("", FIRST)  # of the standard that the model imports
+
+    def require_opset(self, first: int) -> None:
+        """Refuse an operator of a model whose version of the standard lacks what defines it."""
+        if self.version < first:
+            raise Unwritable(f"opset {self.version}: from {first} on it has a definition")
 
     def add(self, op_type: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
         """Add a node and return its result."""
@@ -170,8 +178,7 @@ def definition_by(
         if define is None:
             return None
         body = start(node, imports)
-        if body.version < first:
-            raise Unwritable(f"opset {body.version}: from {first} on it has a definition")
+        body.require_opset(first)
         if body.shape is None:
             raise Unwritable("the rank of an operand is not known")
         define(body)

@@ -174,6 +174,10 @@ class Draft:
         self.operators.append(operator)
         return operator
 
+    def add_cast(self, source: DraftTensor, result: DraftTensor) -> None:
+        """Add the CAST of a tensor to the type of another one."""
+        self.add("CAST", [source], [result], in_data_type=source.type, out_data_type=result.type)
+
     def producers(self) -> dict[DraftTensor, DraftOperator]:
         """Return the operator that gives each tensor."""
         return {tensor: operator for operator in self.operators for tensor in operator.outputs}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -17,7 +16,7 @@ from relayout.formats.tflite.container.runtimes import Builtins
 from relayout.formats.tflite.container.versions import finished
 from relayout.formats.tflite.exporting.draft import Draft, DraftTensor
 from relayout.formats.tflite.exporting.file_forms import FileForms
-from relayout.formats.tflite.exporting.graph_export import GraphExport
+from relayout.formats.tflite.exporting.graph_export import FileRuntime, GraphExport
 from relayout.formats.tflite.exporting.older import lacking, newer_operators
 from relayout.formats.tflite.exporting.quantizable import STATIC
 from relayout.formats.tflite.exporting.refusals import UnwritableGraphError, dims_to_fix
@@ -76,10 +75,9 @@ def export(
         UnwritableGraphError: operators that cannot be written, all of them with reason and count.
     """
     forms = file_forms or FileForms()
-    shared: dict[str, Any] = {"custom_ops": custom_ops, "runtime": runtime, "unrolls": forms.unrolls}
-    shared["for_integers"] = quantization in STATIC
-    shared["has_lstm"] = builtins is None or builtins.has("UNIDIRECTIONAL_SEQUENCE_LSTM", TensorType.FLOAT32)
-    graph = GraphExport(model, model.graph, units or {}, unsigned=unsigned, **shared)
+    has_lstm = builtins is None or builtins.has("UNIDIRECTIONAL_SEQUENCE_LSTM", TensorType.FLOAT32)
+    kernels = FileRuntime(unsigned, custom_ops or {}, runtime, forms.unrolls, has_lstm, quantization in STATIC)
+    graph = GraphExport(model, model.graph, units or {}, kernels)
     graph.run()
     if graph.refusals.reasons:
         cure = dims_to_fix(graph.refusals.open_extents, model.graph.inputs)

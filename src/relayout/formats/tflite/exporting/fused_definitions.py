@@ -87,19 +87,13 @@ def _matmul_integer_to_float(body: DefinitionBody) -> None:
 
 def _dynamic_quantize_matmul(body: DefinitionBody) -> None:
     """DynamicQuantizeLinear, MatMul of the real numbers, and Add."""
-    _require_opset(body, DYNAMIC)
+    body.require_opset(DYNAMIC)
     parts = ["integers", "scale", "zero"]
     body.nodes.append(onnx.helper.make_node("DynamicQuantizeLinear", ["x0"], parts))
     integers, scale, zero = parts
     left = body.add("Cast", integers, to=onnx.TensorProto.FLOAT)
     left = body.add("Sub", left, body.add("Cast", zero, to=onnx.TensorProto.FLOAT))
     _product(body, body.add("Mul", left, scale), body.weights(1, 2, 3), 4)
-
-
-def _require_opset(body: DefinitionBody, first: int) -> None:
-    """Refuse an operator of a model whose version of the standard lacks what defines it."""
-    if body.version < first:
-        raise Unwritable(f"opset {body.version}: from {first} on it has a definition")
 
 
 def _product(body: DefinitionBody, left: str, right: str, bias: int) -> None:
@@ -141,7 +135,7 @@ def _word_counts(body: DefinitionBody) -> str:
 
 def _gather_block_quantized(body: DefinitionBody) -> None:
     """Gather of what DequantizeLinear makes of blocks."""
-    _require_opset(body, IN_BLOCKS)
+    body.require_opset(IN_BLOCKS)
     data, zeros = "x0", ["x3"] if body.has(3) else []
     if body.kind in (ir.DataType.UINT8, ir.DataType.UINT4):
         is_packed = body.kind == ir.DataType.UINT8

@@ -1,10 +1,8 @@
 """One graph of a model, or one body, and the subgraph of the file that it becomes."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx_ir as ir
@@ -117,6 +115,17 @@ def _option(attribute: ir.Attr) -> FlexOption:
     raise Unwritable(f"its attribute {attribute.name} is neither a number nor a text, nor a list of these")
 
 
+class FileRuntime(NamedTuple):
+    """The runtime that a file is for, and what is asked of the file."""
+
+    unsigned: bool  # whether unsigned integers stay so
+    custom_ops: Mapping[str, str]  # operators that become CUSTOM ones, by name -> their domain; "" for any
+    oldest: str  # the oldest runtime that has to run the file; "": any
+    unrolls: bool  # whether the steps of an LSTM are written one by one, for want of a kernel that runs them all
+    has_lstm: bool  # whether the runtime has a kernel that runs all steps of an LSTM of real numbers
+    for_integers: bool  # whether a quantizer makes integers of all values: it sees none of a loop or a kernel's states
+
+
 class GraphExport:
     """A graph and the subgraph that it becomes."""
 
@@ -125,25 +134,14 @@ class GraphExport:
         model: ir.Model,
         graph: ir.Graph,  # its graph, or a body
         units: QuantizedUnits,  # the operators that run on integers
+        runtime: FileRuntime,  # what has to run the file
         program: list[Draft] | None = None,  # the graphs of the file, if this one is a body
-        *,
         refusals: Refusals | None = None,  # what cannot be written, gathered over all graphs, if this one is a body
-        unsigned: bool = False,  # whether unsigned integers stay so
-        # operators that become CUSTOM ones, by name -> their domain; "" for any
-        custom_ops: Mapping[str, str] | None = None,
-        runtime: str = "",  # the oldest runtime that has to run the file; "": any
-        # whether the steps of an LSTM are written one by one, for want of a kernel that runs them all
-        unrolls: bool = False,
-        has_lstm: bool = True,  # whether the runtime has a kernel that runs all steps of an LSTM of real numbers
-        # whether a quantizer makes integers of all values: it sees none of a loop or of a kernel's states
-        for_integers: bool = False,
     ) -> None:
-        self.unrolls, self.has_lstm, self.for_integers = unrolls, has_lstm, for_integers
-        self.model, self.graph, self.custom_ops, self.runtime = model, graph, custom_ops or {}, runtime
+        self.model, self.graph, self.runtime = model, graph, runtime
         self.program: list[Draft] = [] if program is None else program
         """All graphs of the file under construction; this one and its bodies are among them."""
         self.units = dict(units)
-        self.unsigned = unsigned
         self.version = model.opset_imports.get("", 1)
         self.draft = Draft(graph.name or "main")
         self.program.append(self.draft)
@@ -151,9 +149,9 @@ class GraphExport:
         self.tensors: dict[ir.Value, DraftTensor] = {}
         self.refusals = Refusals() if refusals is None else refusals
         self.integers = IntegerTensors(
-            self.draft, self.tensors, scales_in(graph), SHIFTS_OF_WORDS if unsigned else SHIFTS
+            self.draft, self.tensors, scales_in(graph), SHIFTS_OF_WORDS if runtime.unsigned else SHIFTS
         )
-        self.unit_results = UnitResults(self.draft, self.integers, runtime)
+        self.unit_results = UnitResults(self.draft, self.integers, runtime.oldest)
         self.absorbed = {unit.activation for unit in units.values() if unit.activation is not None}
         self.transposed_blocks: dict[ir.Value, DraftTensor] = {}
         """Dequantized matrix of a constant in blocks -> the real numbers of the transposed matrix."""
@@ -195,21 +193,9 @@ class GraphExport:
 
     # Bodies.
 
-    def body(self, graph: ir.Graph) -> GraphExport:
+    def body(self, graph: ir.Graph) -> "GraphExport":
         """Return the export of a body: a graph of its own in the file; what it refuses, this one refuses."""
-        return GraphExport(
-            self.model,
-            graph,
-            self.units,
-            self.program,
-            refusals=self.refusals,
-            unsigned=self.unsigned,
-            custom_ops=self.custom_ops,
-            runtime=self.runtime,
-            unrolls=self.unrolls,
-            has_lstm=self.has_lstm,
-            for_integers=self.for_integers,
-        )
+        return GraphExport(self.model, graph, self.units, self.runtime, self.program, self.refusals)
 
     def take(self, values: Sequence[ir.Value]) -> None:
         """Let a body read values of the graph around it, by operands of its own."""
@@ -259,7 +245,7 @@ class GraphExport:
             self.tensors[value] = tensor
             return
         self.tensors[value] = self.draft.tensor(f"{value.name}/{kind.name.lower()}", kind, tensor.dims)
-        self.draft.add("CAST", [tensor], [self.tensors[value]], in_data_type=tensor.type, out_data_type=kind)
+        self.draft.add_cast(tensor, self.tensors[value])
 
     def _write_output(self, value: ir.Value) -> None:
         if self.refusals.reasons or value in self.unknown:
@@ -281,12 +267,10 @@ class GraphExport:
         domain = "" if node.domain == "ai.onnx" or node.domain.startswith(IMAGES) else node.domain
         entry = export_of((domain, node.op_type))
         try:
-            if is_custom((domain, node.op_type), self.custom_ops):
+            if is_custom((domain, node.op_type), self.runtime.custom_ops):
                 write_custom(NodeExport(self, node))
             elif entry is None:
-                from relayout.formats.tflite.exporting.ml_definitions import reason_of_lack
-
-                raise node.meta.get(REFUSAL) or Unwritable(reason_of_lack(domain, node.op_type))
+                raise node.meta.get(REFUSAL) or Unwritable("TensorFlow Lite has no such operator")
             elif reason := mixed_types(node, self.version) or refused_texts(node) or _reason_of_size(node):
                 raise Unwritable(reason)
             else:
@@ -299,9 +283,9 @@ class GraphExport:
                 for new_operator in self.draft.operators[self.begin :]:
                     require_broadcast(new_operator)
                     require_text_kernel(new_operator)
-                if self.runtime:
+                if self.runtime.oldest:
                     for draft in (self.draft, *self.program[known:]):  # its own, and bodies that it made
-                        write_for(draft, self.begin if draft is self.draft else 0, self.runtime)
+                        write_for(draft, self.begin if draft is self.draft else 0, self.runtime.oldest)
                 for operator in self.draft.operators[self.begin :]:
                     operator.node = node.outputs[0].name or ""
         except OverflowError:
@@ -327,8 +311,8 @@ class GraphExport:
             entry.export(NodeExport(self, unit.node, quantized=True))
             for new_operator in self.draft.operators[self.begin :]:
                 require_scales(new_operator)
-            if self.runtime:
-                refuse_newer(self.draft, self.begin, self.runtime)
+            if self.runtime.oldest:
+                refuse_newer(self.draft, self.begin, self.runtime.oldest)
         except Unwritable:
             del self.draft.operators[self.begin :]
             for each, copy in zip(tables, before, strict=True):  # nobody reads what is not written
@@ -469,7 +453,7 @@ class GraphExport:
             meaning = self.integers.meaning(value) or raised(tensor, kind)
             result = DraftTensor(value.name or "", kind, tensor_dims(value), quantization=meaning)
             if kind != kernel_type(value):
-                self.draft.add("CAST", [tensor], [result], in_data_type=tensor.type, out_data_type=kind)
+                self.draft.add_cast(tensor, result)
             elif tensor.type != kind:
                 change_sign(self.draft, tensor, result)
             else:

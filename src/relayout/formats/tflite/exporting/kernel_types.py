@@ -8,7 +8,7 @@ other types. Operators on quantized integers are none of its business.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from itertools import zip_longest
 
@@ -177,7 +177,8 @@ def widen(
         if kind == TensorType.UINT64 and operator.name in ANY_SIGN | ORDERED:
             _as_signed(draft, operator, moved=operator.name in ORDERED)
             continue
-        _cast_around(draft, operator, kind, wider_type(kind, [each for each in takes if each != kind]))
+        wide = wider_type(kind, [each for each in takes if each != kind])
+        _convert_around(draft, operator, kind, wide, draft.add_cast)
 
 
 def wider_type(kind: TensorType, types: Collection[TensorType]) -> TensorType:
@@ -197,26 +198,16 @@ def _as_signed(
     """Write an operator on unsigned integers of 64 bits as one on signed ones."""
     half = draft.constant("half", np.array(-(1 << 63)))
 
-    def step(name: str, inputs: list[DraftTensor], kind: TensorType, result: DraftTensor | None = None) -> DraftTensor:
-        output = draft.tensor(f"{inputs[0].name}/signed", kind, inputs[0].dims) if result is None else result
-        draft.add(name, inputs, [output])
-        return output
+    def convert(source: DraftTensor, result: DraftTensor) -> None:
+        names = ["BITCAST", "ADD"] if source.type == TensorType.UINT64 else ["ADD", "BITCAST"]
+        if not moved:
+            draft.add("BITCAST", [source], [result])
+            return
+        between = draft.tensor(f"{source.name}/signed", TensorType.INT64, source.dims)
+        for name, tensors in zip(names, ((source, between), (between, result)), strict=True):
+            draft.add(name, [tensors[0], *([half] if name == "ADD" else [])], [tensors[1]])
 
-    def signed(tensor: DraftTensor) -> DraftTensor:
-        bits = step("BITCAST", [tensor], TensorType.INT64)
-        return step("ADD", [bits, half], TensorType.INT64) if moved else bits
-
-    signed_tensors = {
-        each: signed(each) for each in dict.fromkeys(operator.inputs) if each and each.type == TensorType.UINT64
-    }
-    operator.inputs = [None if each is None else signed_tensors.get(each, each) for each in operator.inputs]
-    results = [each for each in operator.outputs if each.type == TensorType.UINT64]
-    inner = {each: draft.tensor(f"{each.name}/signed", TensorType.INT64, each.dims) for each in results}
-    operator.outputs = [inner.get(each, each) for each in operator.outputs]
-    draft.operators.append(operator)
-    for result, tensor in inner.items():
-        bits = step("ADD", [tensor, half], TensorType.INT64) if moved else tensor
-        step("BITCAST", [bits], TensorType.UINT64, result)
+    _convert_around(draft, operator, TensorType.UINT64, TensorType.INT64, convert)
 
 
 def _averages_integers(operator: DraftOperator) -> bool:
@@ -237,22 +228,29 @@ def _data(operator: DraftOperator) -> DraftTensor:
     return tensor
 
 
-def _cast_around(draft: Draft, operator: DraftOperator, kind: TensorType, wide: TensorType) -> None:
-    def cast(source: DraftTensor, result: DraftTensor) -> None:
-        draft.add("CAST", [source], [result], in_data_type=source.type, out_data_type=result.type)
-
-    wider: dict[DraftTensor, DraftTensor] = {}
-    for tensor in operator.inputs:
-        if tensor is not None and tensor.type == kind and tensor not in wider:
-            wider[tensor] = draft.tensor(f"{tensor.name}/{wide.name.lower()}", wide, tensor.dims)
-            cast(tensor, wider[tensor])
-    operator.inputs = [wider.get(tensor, tensor) if tensor is not None else None for tensor in operator.inputs]
-    results = [tensor for tensor in operator.outputs if tensor.type == kind]
-    renamed = {each: draft.tensor(f"{each.name}/{wide.name.lower()}", wide, each.dims) for each in results}
-    operator.outputs = [renamed.get(tensor, tensor) for tensor in operator.outputs]
+def _convert_around(
+    draft: Draft,
+    operator: DraftOperator,
+    kind: TensorType,  # the type of its data
+    other: TensorType,  # the type in its place
+    convert: Callable[[DraftTensor, DraftTensor], None],  # adds what makes elements of one type those of the other
+) -> None:
+    """Let an operator read and give data of another type."""
+    operands = {
+        each: _as_type(draft, each, other) for each in operator.inputs if each is not None and each.type == kind
+    }
+    for operand, converted in operands.items():
+        convert(operand, converted)
+    results = {each: _as_type(draft, each, other) for each in operator.outputs if each.type == kind}
+    operator.inputs = [None if each is None else operands.get(each, each) for each in operator.inputs]
+    operator.outputs = [results.get(each, each) for each in operator.outputs]
     draft.operators.append(operator)
-    for result, inner in renamed.items():
-        cast(inner, result)
+    for result, converted in results.items():
+        convert(converted, result)
+
+
+def _as_type(draft: Draft, tensor: DraftTensor, kind: TensorType) -> DraftTensor:
+    return draft.tensor(f"{tensor.name}/{kind.name.lower()}", kind, tensor.dims)
 
 
 NEARLY = 2e-3  # how far kernels take the logarithm of a scale for a whole number, and a little farther

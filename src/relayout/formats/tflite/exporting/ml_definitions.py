@@ -17,7 +17,7 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from relayout.formats.tflite.exporting import tree_definitions
-from relayout.formats.tflite.exporting.definition_body import FIRST, TO_FLOAT, DefinitionBody, Undefined
+from relayout.formats.tflite.exporting.definition_body import TO_FLOAT, DefinitionBody, Undefined, definition_by
 from relayout.graph.subgraphs import all_nodes
 
 # Definitions of support vector machines: products with the support vectors, and sums by their coefficients.
@@ -239,19 +239,11 @@ DEFINITIONS: Mapping[str, Definition] = {  # operator of ai.onnx.ml -> what adds
 }
 RAISED = 13  # the version of the standard that definitions are written in, where the model may import it
 FLATTENED = ("Hardmax", "LogSoftmax", "Softmax")  # operators that saw their operand as a matrix before
-UNKNOWN = "TensorFlow Lite has no such operator"
-UNDEFINED = "no operators are known that compute it with these attributes, types and ranks"
-"""The reasons why an operator without an export is refused: UNDEFINED is that of one which others may define."""
 
 
 def summaries() -> dict[str, str]:
     """Return operator, with its domain -> what it becomes."""
     return {f"{DOMAIN}:{name}": (each.__doc__ or "").partition("\n")[0] for name, each in DEFINITIONS.items()}
-
-
-def reason_of_lack(domain: str, op_type: str) -> str:
-    """Return the reason why an operator is refused that has neither an export nor a definition."""
-    return UNDEFINED if domain == DOMAIN and op_type in DEFINITIONS else UNKNOWN
 
 
 def raise_opset(model: ir.Model) -> None:
@@ -282,14 +274,4 @@ def _is_alike(op_type: str, version: int) -> bool:
     return said[0] == said[1] and op_type not in FLATTENED
 
 
-def definition_of(node: ir.Node, imports: Mapping[str, int]) -> onnx.FunctionProto | None:
-    """Return the function that an operator of ai.onnx.ml is; None of any other node, or where it has no definition."""
-    define = DEFINITIONS.get(node.op_type) if node.domain == DOMAIN else None
-    if define is None or imports.get("", FIRST) < FIRST:
-        return None
-    body = DefinitionBody(node, imports)
-    try:
-        define(body)
-    except Undefined:
-        return None
-    return body.function()
+definition_of = definition_by((DOMAIN,), DEFINITIONS, DefinitionBody)

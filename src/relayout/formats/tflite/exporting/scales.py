@@ -76,9 +76,9 @@ def change_sign(
     _, distance = SHIFTS[TensorType.UINT16]
     step = -distance if source.type == TensorType.UINT16 else distance
     wide, moved = (draft.tensor(f"{source.name}/int32", TensorType.INT32, source.dims) for _ in range(2))
-    draft.add("CAST", [source], [wide], in_data_type=source.type, out_data_type=TensorType.INT32)
+    draft.add_cast(source, wide)
     draft.add("ADD", [wide, draft.constant("distance", np.array(step, np.int32))], [moved])
-    draft.add("CAST", [moved], [result], in_data_type=TensorType.INT32, out_data_type=result.type)
+    draft.add_cast(moved, result)
 
 
 def raised(tensor: DraftTensor, kind: TensorType) -> Quantization | None:

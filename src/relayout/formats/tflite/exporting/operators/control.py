@@ -257,8 +257,7 @@ class _Loop:
                 most = draft.constant("most", np.array(rounds, np.int32))
             else:
                 number = draft.tensor("number", TensorType.INT64, ())
-                kinds_of = TensorType.INT32, TensorType.INT64
-                draft.add("CAST", draft.inputs[:1], [number], in_data_type=kinds_of[0], out_data_type=kinds_of[1])
+                draft.add_cast(draft.inputs[0], number)
             conditions.insert(0, draft.tensor("below", TensorType.BOOL, ()))
             draft.add("LESS", [number, most], conditions[:1])
         if len(conditions) > 1:

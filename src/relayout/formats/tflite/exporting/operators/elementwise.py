@@ -203,8 +203,7 @@ CASTS = {
 def _cast(op: NodeExport, _: str) -> None:
     operand, kind, stored = op.input(0), op.output(0).type, op.stored_type()
     if stored == TensorType.FLOAT16 and op.value(0).dtype not in (ir.DataType.FLOAT16, ir.DataType.BOOL):
-        half = op.emit("CAST", [operand], operand.dims, stored, in_data_type=operand.type, out_data_type=stored)
-        op.result("CAST", [half], in_data_type=stored, out_data_type=kind)
+        op.draft.add_cast(op.cast(operand, stored), op.output(0))
     elif operand.type == kind:
         op.give(operand)
     elif kind == TensorType.BOOL and BITS[operand.type] > 8:  # bytes have a meaning there, which CAST does not want
@@ -212,7 +211,7 @@ def _cast(op: NodeExport, _: str) -> None:
     elif {operand.type, kind} == {TensorType.INT64, TensorType.UINT64}:
         op.result("BITCAST", [operand])
     else:
-        op.result("CAST", [operand], in_data_type=operand.type, out_data_type=kind)
+        op.draft.add_cast(operand, op.output(0))
 
 
 # Activations.

@@ -187,7 +187,7 @@ def _only_row(op: NodeExport, axis: int) -> DraftTensor | None:
 
 def _has_slice_update(op: NodeExport) -> bool:
     """Return whether a row of the operand may be written by DYNAMIC_UPDATE_SLICE."""
-    is_known = not op.graph.runtime or not is_older(op.graph.runtime, SLICE_UPDATE, 1)
+    is_known = not op.graph.runtime.oldest or not is_older(op.graph.runtime.oldest, SLICE_UPDATE, 1)
     return is_known and op.text("reduction", "none") == "none" and op.input(0).type in UPDATED
 
 

@@ -89,7 +89,7 @@ def rounded_weights_of(op: NodeExport, slot: int) -> RoundedWeights | None:
     weights = RoundedWeights(
         op, tensor.numpy().reshape(matrix), scale.scale, node.metadata_props[ROUNDED] == ASYMMETRIC
     )
-    return weights if weights.runs_in(op.graph.runtime) else None
+    return weights if weights.runs_in(op.graph.runtime.oldest) else None
 
 
 def _is_of_rows(node: ir.Node, scale: Scale, rows: int) -> bool:

@@ -108,7 +108,7 @@ def concat(op: NodeExport) -> None:
     if not op.quantized and meaning is not None and any(not meaning.equals(each.quantization) for each in stated):
         wide = [op.cast(tensor, TensorType.INT32) for tensor in tensors]
         joined = op.emit("CONCATENATION", wide, op.out_dims(), axis=axis)
-        op.result("CAST", [joined], in_data_type=joined.type, out_data_type=result.type)
+        op.draft.add_cast(joined, result)
         return
     op.result("CONCATENATION", tensors, axis=axis)
 

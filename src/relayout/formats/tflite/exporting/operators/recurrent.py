@@ -81,7 +81,7 @@ class Direction(NamedTuple):
         """The gates of a step, in ONNX's order. A forget gate that follows from the input gate is none."""
         if self.op.op_type == "LSTM":
             read = 2 if self.op.integer("input_forget") else 3
-            is_whole = self.peepholes is not None or (self.op.graph.for_integers and read == 3)
+            is_whole = self.peepholes is not None or (self.op.graph.runtime.for_integers and read == 3)
             return (Gates(0, 4),) if is_whole else (Gates(0, read), SIGMOID_TANH[1])
         return (Gates(0, 2), Gates(2, 1)) if self.op.op_type == "GRU" else (Gates(0, 1),)
 
@@ -149,7 +149,7 @@ class Direction(NamedTuple):
 
     def _is_nothing(self, tensor: DraftTensor) -> bool:
         """Return whether a tensor is constant zeros before a quantizer, which gives them a scale that kernels lack."""
-        array = self.op.constant_array(tensor) if self.op.graph.for_integers else None
+        array = self.op.constant_array(tensor) if self.op.graph.runtime.for_integers else None
         return array is not None and not array.any()
 
 
@@ -189,7 +189,7 @@ def _gru_cell(cell: Direction, inputs: Sequence[DraftTensor], states: list[Draft
     else:
         last = cell.product(cell.scaled(r, hidden), cell.gates[1])
     candidate = g(cell.added(inputs[1], last))
-    if op.graph.for_integers:
+    if op.graph.runtime.for_integers:
         return [cell.added(op.mul(op.sub(1.0, z), candidate), cell.scaled(z, hidden))]
     return [op.add(candidate, op.mul(z, op.sub(hidden, candidate)))]
 
@@ -224,7 +224,7 @@ def _recurrent(op: NodeExport, row: tuple[str, Cell]) -> None:
 
 def _is_looped(op: NodeExport) -> bool:
     is_open = not isinstance(op.dims(0)[time_axis(op)], int)
-    return bool(op.node.meta.get(LOOP)) and (is_open or not op.graph.for_integers)
+    return bool(op.node.meta.get(LOOP)) and (is_open or not op.graph.runtime.for_integers)
 
 
 def _one_direction(op: NodeExport, sequence: DraftTensor, number: int, cell: Cell) -> Results:

@@ -97,7 +97,7 @@ def top_k(op: NodeExport) -> None:
     values.quantization = operand.quantization
     values, places = (op.transpose(each, from_last(axis, rank)) for each in (values, places))
     if op.gives(1):
-        op.result("CAST", [places], 1, in_data_type=TensorType.INT32, out_data_type=TensorType.INT64)
+        op.draft.add_cast(places, op.output(1))
     if op.gives(0):
         op.give(op.cast(_negated(op, values), kind) if smallest else values)
 
@@ -112,25 +112,25 @@ def _negated(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
 @exporter("Hardmax")
 def hardmax(op: NodeExport) -> None:
     """ARG_MAX and ONE_HOT; before version 13 over all axes from one on."""
-    operand, rank = op.input(0), op.rank()
-    old = op.version < 13
+    operand, old = op.input(0), op.version < 13
     axis = op.axis(1 if old else -1)
     if old:
         rows, columns = operand.dims[:axis], operand.dims[axis:]
         length = op.elements(columns if all_known(rows) else known(columns), "columns")
-        flat = op.reshape(operand, (op.elements(rows, "rows"), length))
-        op.give(op.reshape(_hardmax(op, flat), operand.dims, operand))
-        return
-    moved = op.transpose(operand, to_last(axis, rank))
-    op.give(op.transpose(_hardmax(op, moved), from_last(axis, rank)))
-
-
-def _hardmax(op: NodeExport, tensor: DraftTensor) -> DraftTensor:
-    depth = op.tensor(op.extent(tensor, -1), TensorType.INT32)
-    axis = op.ints(np.array(len(tensor.dims) - 1))
-    place = op.emit("ARG_MAX", [tensor, axis], tensor.dims[:-1], TensorType.INT32, output_type=TensorType.INT32)
-    on, off = op.tensor(1, tensor.type), op.tensor(0, tensor.type)
-    return op.emit("ONE_HOT", [place, depth, on, off], tensor.dims, tensor.type, axis=-1)
+        operand, axis = op.reshape(operand, (op.elements(rows, "rows"), length)), 1
+    depth, dims = op.tensor(op.extent(operand, axis), TensorType.INT32), operand.dims
+    places = op.emit(
+        "ARG_MAX",
+        [operand, op.ints(np.array(axis))],
+        (*dims[:axis], *dims[axis + 1 :]),
+        TensorType.INT32,
+        output_type=TensorType.INT32,
+    )
+    on, off = op.tensor(1, operand.type), op.tensor(0, operand.type)
+    result = op.emit(
+        "ONE_HOT", [places, depth, on, off], dims, operand.type, axis=-1 if axis == len(dims) - 1 else axis
+    )
+    op.give(op.reshape(result, op.input(0).dims, op.input(0)))
 
 
 @exporter("NonZero")

@@ -149,8 +149,8 @@ def has_kernel(op: NodeExport) -> bool:
     """Return whether LiteRT's fused kernel computes an LSTM, and the target has it."""
     dims = op.dims(0)
     length, batch = dims[time_axis(op)], dims[1 - time_axis(op)]
-    by_steps = isinstance(length, int) if op.graph.for_integers else op.node.meta.get(STEPS)
-    if by_steps or not op.graph.has_lstm or (op.graph.unrolls and has_few_steps(op.node)):
+    by_steps = isinstance(length, int) if op.graph.runtime.for_integers else op.node.meta.get(STEPS)
+    if by_steps or not op.graph.runtime.has_lstm or (op.graph.runtime.unrolls and has_few_steps(op.node)):
         return False
     has_extents = isinstance(dims[2], int) and length != 0
     has_batch = isinstance(batch, int)
