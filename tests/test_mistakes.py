@@ -279,6 +279,10 @@ CALLS: list[tuple[str, str]] = [
         "the file is open as text; open it with mode 'rb', or give its path",
     ),
     (
+        "convert((lambda file: file.seek(9) and file)(io.BytesIO(b'12345678')))",
+        "the file was read to its end before; call .seek(0) on it, or give its path",
+    ),
+    (
         "convert('m.tflite').save('zz')",
         "it has no suffix, which would name its format: end it in .onnx",
     ),
@@ -324,6 +328,10 @@ CALLS: list[tuple[str, str]] = [
     ("verify('m.tflite', 'm.tflite', tensors='no')", "tensors='no': it takes True or False"),
     ("convert('m.tflite', io=None)", "io=None: it takes 'keep' or 'convert'"),
     ("convert('m.tflite', inline='no')", "inline='no': it takes True or False"),
+    ("convert('m.onnx', batch=np.zeros(3))", "it takes a whole number"),
+    ("convert('m.onnx', io=np.zeros(3))", "it takes 'keep' or 'convert'"),
+    ("convert('m.onnx', what_if=np.zeros(3))", "it takes True or False"),
+    ("verify('m.tflite', 'm.tflite', runs=np.zeros(3))", "it takes a whole number from 1 on"),
     ("convert('m.tflite', opset='21')", "opset='21': it takes a whole number from 13 to 23"),
     ("optimize('m.onnx', what_if='no')", "what_if='no': it takes True or False"),
     ("convert('m.tflite').parts()", "parts are what a target runs"),
@@ -336,6 +344,11 @@ def test_a_mistake_in_python(place: Path, call: str, said: str) -> None:
         eval(f"relayout.{call}", {"relayout": package, "np": np, "io": io})
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_suffix_in_capitals_names_a_format(relayout: Callable[..., Any], place: Path) -> None:
+    assert relayout("convert", "m.onnx", "o.TFLITE").code == 0
+    assert (place / "o.TFLITE").read_bytes()[4:8] == b"TFL3"
 
 
 def test_what_is_right_is_not_refused(place: Path) -> None:

@@ -166,8 +166,16 @@ def check(
     for name, kind in kinds.items():
         default = defaults.get(name)
         value = values.get(name, default)
-        if (value is not None or default is not None) and not kind.fits(value):
+        if (value is not None or default is not None) and not _fits(kind, value):
             raise error(f"{where}{name}={_shown(value)}: it takes {kind.expected}")
+
+
+def _fits(kind: ArgumentKind, value: Any) -> bool:
+    """Tell whether a value fits; one that cannot be compared, such as an array, does not."""
+    try:
+        return bool(kind.fits(value))
+    except (TypeError, ValueError):
+        return False
 
 
 def check_fields(record: Any, where: str, error: type[RelayoutError] = RelayoutError, **kinds: ArgumentKind) -> None:

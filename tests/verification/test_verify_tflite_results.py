@@ -453,7 +453,10 @@ def test_weights_of_bytes_that_come_back_round_their_operands_again(tmp_path: Pa
 
 def test_a_note_says_that_a_value_is_drawn_at_random() -> None:
     source = build("float[4,5] x", "e = RandomNormalLike(x) y = Add(x, e) z = Neg(x)", {}, outputs=("y", "z"))
-    report = verify(source, relayout.convert(source, format="tflite").tflite)
+    result = relayout.convert(source, format="tflite")
+    (said,) = [note for note in result.report.notes if "random" in note]
+    assert said == "random numbers in every run: 1 RandomNormalLike"
+    report = verify(source, result.tflite)
     assert not report.ok
     assert [note for note in report.notes if "'e' is drawn at random" in note]
     assert {row.source: row.ok for row in report.rows if row.output} == {"y": False, "z": True}

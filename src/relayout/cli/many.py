@@ -123,7 +123,7 @@ def _two(
     if jobs != 1:
         raise click.UsageError("--jobs is for many models: give --out-dir DIR")
     source, target = ends
-    if verb != "convert" and target.suffix == ".tflite":
+    if verb != "convert" and target.suffix.lower() == ".tflite":
         raise click.UsageError(f"{verb} writes ONNX: use `relayout convert {source} {target}`")
     return source, target
 
@@ -134,7 +134,7 @@ def _format(verb: str, target: Path | None, stated: str | None) -> str | None:
     Raises:
         click.UsageError: the suffix is that of no format and none is stated, or another one is stated.
     """
-    suffix = "" if target is None else target.suffix.removeprefix(".")
+    suffix = "" if target is None else target.suffix.lower().removeprefix(".")
     if target is not None and suffix == "ort":
         onnx = target.with_suffix(".onnx")
         raise click.UsageError(f"relayout writes no .ort: write {onnx}, then `{ORT_CONVERTER} {onnx}`")

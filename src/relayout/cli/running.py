@@ -203,7 +203,7 @@ def refuse_original(place: Path, source: Path, advice: str = "") -> None:
     refuse_own_source([place], [source])
     if not place.is_file() or not place.stat().st_size or is_own_result(place):
         return
-    are_sources = {place.suffix, source.suffix} == {".tflite"}
+    are_sources = {place.suffix.lower(), source.suffix.lower()} == {".tflite"}
     if not are_sources and not (source.is_file() and is_own_result(source)):
         return
     if not (source.is_file() and cmp(source, place, shallow=False)):  # of one size alone are bytes compared
@@ -252,7 +252,11 @@ def _verified_first(result: "Result", job: Job) -> "VerifyReport":
     assert job.target is not None
     if not job.target.parent.is_dir():
         raise WriteError(f"cannot write '{job.target}': there is no directory '{job.target.parent}'")
-    with tempfile.TemporaryDirectory(prefix=".relayout-", dir=job.target.parent) as directory:
+    try:
+        beside = tempfile.TemporaryDirectory(prefix=".relayout-", dir=job.target.parent)
+    except OSError as error:
+        raise WriteError(f"cannot write '{job.target}': {error.strerror or error}") from error
+    with beside as directory:
         path = Path(directory) / job.target.name
         result.write(path, external_data=job.external_data)
         try:

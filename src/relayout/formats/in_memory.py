@@ -60,7 +60,10 @@ def model_source(source: Any) -> ModelSource:
 
 def _content(file: Any) -> Any:
     try:
-        return file.read()
+        content = file.read()
+        if not content and hasattr(file, "tell") and file.tell():
+            raise ReadError("the file was read to its end before", hint="call .seek(0) on it, or give its path")
+        return content
     except (OSError, ValueError) as error:  # ValueError: it is closed
         why = "it is open for writing" if str(error) == "read" else error  # all that Python says of it
         raise ReadError(f"the file cannot be read: {why}", hint=REMEDY) from error

@@ -131,7 +131,7 @@ def is_tflite(path: str | Path) -> bool:
     head = file.read(0, min(HEAD, file.size))
     if head[4:8] == TFL3:
         return True
-    if Path(path).suffix == ".tflite":
+    if Path(path).suffix.lower() == ".tflite":
         detail = "bytes 4 to 8 are not TFL3 (an ONNX model has the ending .onnx)"
         raise not_a("a TensorFlow Lite model", head, detail).within(str(path))
     return False

@@ -390,7 +390,7 @@ class Result:
         """Write the model as `save` does, also under a name without a suffix."""
         from relayout.formats.onnx.writing import copy, write
 
-        suffix = Path(path).suffix
+        suffix = Path(path).suffix.lower()
         if suffix == ".ort":
             raise WriteError(f"cannot write '{path}': save .onnx, of which ONNX Runtime's own converter makes an .ort")
         if self.format == "tflite" and self.file is None:

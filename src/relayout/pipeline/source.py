@@ -62,7 +62,7 @@ def read(
         if options.float32:
             raise RelayoutError("--float32 is for an ONNX source, and this one is a .tflite: leave it out")
         model = _read_tflite(known, options, DesiredLayouts() if desired is None else desired)
-        if isinstance(known, str | Path) and Path(known).suffix in (".onnx", ".ort"):
+        if isinstance(known, str | Path) and Path(known).suffix.lower() in (".onnx", ".ort"):
             add_notes(model, f"{Path(known).name} is a .tflite, whatever its name says, and is read as one")
     else:
         model = _read_onnx(known, options, dimensions, format)
@@ -157,7 +157,8 @@ def _drawing(model: ir.Model) -> tuple[str, ...]:
     if not counts:
         return ()
     listed = ", ".join(f"{count} {name}" for name, count in counts.items())
-    return (f"random numbers in every run: {listed}. In PyTorch call .eval() on the module before you export it",)
+    cure = ". In PyTorch call .eval() on the module before you export it" if "Dropout" in counts else ""
+    return (f"random numbers in every run: {listed}{cure}",)
 
 
 def _make_defaults_constant(model: ir.Model, options: ImportOptions) -> None:
