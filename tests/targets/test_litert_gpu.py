@@ -204,7 +204,7 @@ def test_an_output_that_an_operator_reads_is_a_copy(tmp_path: Path) -> None:
     result.save(tmp_path / "result.tflite")
     assert relayout.verify(model, tmp_path / "result.tflite").ok
     if litert_gpu.is_available():
-        (verdict,) = litert_gpu.judged([tmp_path / "result.tflite"])
+        verdict = litert_gpu.judged(tmp_path / "result.tflite")
         assert verdict.is_right, verdict
 
 
@@ -216,7 +216,7 @@ def test_verify_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @accelerated
 def test_the_accelerator_judges_a_file() -> None:
-    (verdict,) = litert_gpu.judged([MODELS / "tinynet_float.tflite"])
+    verdict = litert_gpu.judged(MODELS / "tinynet_float.tflite")
     assert verdict.is_whole
     assert verdict.is_right
     assert verdict.difference is not None
@@ -228,7 +228,7 @@ def test_the_accelerator_says_why_not(table: Any, tmp_path: Path) -> None:
     question = table.Question()
     question.draft.outputs = question.operator("LOG_SOFTMAX", [question.input((2, 5))], (2, 5))
     (tmp_path / "q.tflite").write_bytes(table.file_of(question.draft))
-    (verdict,) = litert_gpu.judged([tmp_path / "q.tflite"])
+    verdict = litert_gpu.judged(tmp_path / "q.tflite")
     assert not verdict.is_whole
     assert verdict.reasons == ("LOG_SOFTMAX: Operation is not supported.",)
 

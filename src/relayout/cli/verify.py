@@ -102,8 +102,7 @@ def _on_gpu(file: Path, silent: bool) -> GpuVerdict:
 
     with bars(("running on the GPU",), silent):
         say("running on the GPU")
-        (verdict,) = judged([file])
-    return verdict
+        return judged(file)
 
 
 def reproduced(

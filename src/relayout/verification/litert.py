@@ -2,10 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -57,39 +57,35 @@ def cut(
     """Return the part of a file's first subgraph that makes some tensors of those that are given, and of its inputs."""
     whole = model.subgraphs[0]
     operators = _needed(whole, shown, entry_indices)
-    computed_indices = _indices(operator.outputs for operator in operators)
-    read = _indices(operator.inputs for operator in operators)
-    inner = _indices(operator.intermediates for operator in operators)
+    read = dict.fromkeys(index for operator in operators for index in operator.inputs)
     fed = [index for index in read if index in entry_indices and index not in whole.inputs]
-    ends = [index for index in whole.inputs if index in read or index in shown]
-    used = dict.fromkeys((*ends, *read, *_scales(whole, read), *computed_indices, *inner, *shown))
-    tensors = _places(index for index in used if index in computed_indices or index not in fed)
-    entries = _places(fed, len(tensors))
-    listed = [_moved(whole.tensors[index], place, "", tensors) for index, place in tensors.items()]
-    listed += [_moved(whole.tensors[index], place, "/given", tensors) for index, place in entries.items()]
-    part = Subgraph(
-        whole.name,
-        tuple(listed),
-        (*(tensors[index] for index in ends), *entries.values()),
-        tuple(tensors[index] for index in dict.fromkeys(shown)),
-        tuple(_renumbered(operator, tensors, {**tensors, **entries}) for operator in operators),
-        whole.place,
+    # What is given gets a tensor of its own, behind those of the file.
+    own_tensors = dict(zip(fed, count(len(whole.tensors))))
+    part, places = _compacted(
+        whole._replace(
+            tensors=(*whole.tensors, *(replace(whole.tensors[i], name=f"{whole.tensors[i].name}/given") for i in fed)),
+            inputs=(*(index for index in whole.inputs if index in read or index in shown), *own_tensors.values()),
+            outputs=tuple(dict.fromkeys(shown)),
+            operators=tuple(o._replace(inputs=tuple(own_tensors.get(i, i) for i in o.inputs)) for o in operators),
+        )
     )
-    return Cut(Model(model.description, (part, *model.subgraphs[1:]), ()), tensors, entries)
+    entries = {index: places[own] for index, own in own_tensors.items()}
+    return Cut(Model(model.description, (part, *model.subgraphs[1:]), ()), places, entries)
 
 
-def _indices(operands: Iterable[Sequence[int]]) -> dict[int, None]:
-    """Return each tensor of some operators once, in order."""
-    return dict.fromkeys(index for each in operands for index in each if index >= 0)
-
-
-def _scales(graph: Subgraph, indices: Iterable[int]) -> list[int]:
-    """Return the tensors that hold the scales of blocks of other tensors."""
-    return [blocks.scales for index in indices if (blocks := graph.tensors[index].blocks) is not None]
-
-
-def _places(indices: Iterable[int], start: int = 0) -> dict[int, int]:
-    return {index: place for place, index in enumerate(indices, start)}
+def _compacted(graph: Subgraph) -> tuple[Subgraph, dict[int, int]]:
+    """Return a subgraph without the tensors that nothing in it names, and the places of all others."""
+    operands = chain.from_iterable((*each.inputs, *each.outputs, *each.intermediates) for each in graph.operators)
+    used = dict.fromkeys(index for index in (*graph.inputs, *operands, *graph.outputs) if index >= 0)
+    scales = [blocks.scales for index in used if (blocks := graph.tensors[index].blocks) is not None]
+    places = {index: place for place, index in enumerate(dict.fromkeys((*used, *scales)))}
+    compacted = graph._replace(
+        tensors=tuple(_moved(graph.tensors[index], place, places) for index, place in places.items()),
+        inputs=tuple(places[index] for index in graph.inputs),
+        outputs=tuple(places[index] for index in graph.outputs),
+        operators=tuple(_renumbered(operator, places) for operator in graph.operators),
+    )
+    return compacted, places
 
 
 def _needed(graph: Subgraph, shown: Sequence[int], entry_indices: Collection[int]) -> list[Operator]:
@@ -105,17 +101,15 @@ def _needed(graph: Subgraph, shown: Sequence[int], entry_indices: Collection[int
     return [graph.operators[place] for place in sorted(needed_places)]
 
 
-def _moved(tensor: Tensor, place: int, suffix: str, tensors: Mapping[int, int]) -> Tensor:
-    blocks = None if tensor.blocks is None else tensor.blocks._replace(scales=tensors[tensor.blocks.scales])
-    return replace(tensor, index=place, name=f"{tensor.name}{suffix}", blocks=blocks)
+def _moved(tensor: Tensor, place: int, places: Mapping[int, int]) -> Tensor:
+    blocks = None if tensor.blocks is None else tensor.blocks._replace(scales=places[tensor.blocks.scales])
+    return replace(tensor, index=place, blocks=blocks)
 
 
-def _renumbered(operator: Operator, tensors: Mapping[int, int], reading: Mapping[int, int]) -> Operator:
-    return operator._replace(
-        inputs=tuple(reading[index] if index >= 0 else index for index in operator.inputs),
-        outputs=tuple(tensors[index] for index in operator.outputs),
-        intermediates=tuple(tensors[index] if index >= 0 else index for index in operator.intermediates),
-    )
+def _renumbered(operator: Operator, places: Mapping[int, int]) -> Operator:
+    roles = (operator.inputs, operator.outputs, operator.intermediates)
+    inputs, outputs, intermediates = (tuple(places.get(index, index) for index in role) for role in roles)
+    return operator._replace(inputs=inputs, outputs=outputs, intermediates=intermediates)
 
 
 MOST = 1 << 28  # bytes of tensors that an interpreter keeps at most

@@ -8,7 +8,7 @@ others it takes minutes.
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from ctypes.util import find_library
 from functools import cache
 from importlib.util import find_spec
@@ -103,15 +103,14 @@ class Judge:
             return GpuVerdict(is_whole=False, problem=problem)
 
 
-def judged(files: Iterable[Path | str], limit: float = LIMIT_SECONDS) -> Iterator[GpuVerdict]:
-    """Yield the accelerator's answer about each file.
+def judged(file: Path | str) -> GpuVerdict:
+    """Return the accelerator's answer about a file.
 
     Raises:
         MissingRuntimeError: neither a GPU nor SwiftShader is there.
     """
-    with Judge(limit) as judge:
-        for file in files:
-            yield judge.ask(file)
+    with Judge() as judge:
+        return judge.ask(file)
 
 
 def require_accelerator(file: Path | None = None) -> None:
