@@ -220,6 +220,26 @@ def test_casts_to_a_wider_type_and_back_go() -> None:
     agrees(model, {"x": np.array([[1, -2, 3], [4, 5, -6]], np.int32)})
 
 
+@pytest.mark.parametrize(("last", "names"), [(1, ["RESHAPE", "CAST", "ABS"]), (6, ["RESHAPE", "ABS"])])
+def test_views_between_casts_look_at_what_the_first_one_reads(last: int, names: list[str]) -> None:
+    model = build("int32[2,3] x", f"a = Cast<to=7>(x) b = Reshape(a, s) c = Cast<to={last}>(b) y = Abs(c)", {"s": [6]})
+    assert operators(model) == names
+    agrees(model, {"x": np.array([[1, -2, 3], [2**31 - 1, 5, -6]], np.int32)})
+
+
+@pytest.mark.parametrize("body", ["b = Reshape(a, s) z = Neg(b)", "z = Reshape(a, s) b = Identity(z)"])
+def test_views_between_casts_that_others_read_stay(body: str) -> None:
+    model = build("int32[2,3] x", f"a = Cast<to=7>(x) {body} y = Cast<to=1>(b)", {"s": [6]}, outputs=("y", "z"))
+    assert operators(model)[:2] == ["CAST", "RESHAPE"]
+    agrees(model, {"x": np.array([[1, -2, 3], [4, 5, -6]], np.int32)})
+
+
+def test_views_between_casts_to_a_narrower_type_stay() -> None:
+    model = build("float[2,3] x", "a = Cast<to=6>(x) b = Reshape(a, s) y = Cast<to=1>(b)", {"s": [6]})
+    assert operators(model) == ["CAST", "RESHAPE", "CAST"]
+    agrees(model, {"x": 3 * floats(2, 3)})
+
+
 def test_casts_to_a_narrower_type_and_back_stay() -> None:
     model = build("float[2,3] x", "a = Cast<to=6>(x) y = Cast<to=1>(a)", {})
     assert operators(model) == ["CAST", "CAST"]

@@ -3,6 +3,7 @@
 RESHAPE(RESHAPE(x, [5 1 2 4]), [5 2 4])  ->  x, where that is its shape
 CAST(CAST(x, int64), int32)              ->  x, where it is int32
 CAST(SHAPE(x), int32)                    ->  SHAPE(x), which gives int32; likewise of ARG_MAX
+CAST(RESHAPE(CAST(x, int64), s), float)  ->  CAST(RESHAPE(x, s), float), where x is int32
 """
 
 from __future__ import annotations
@@ -537,19 +538,32 @@ PLACES = {"ARG_MAX": "output_type", "ARG_MIN": "output_type", "SHAPE": "out_type
 
 
 def _shorten_places(draft: Draft) -> None:
-    """Let a builtin give the integers of 32 bits that a CAST alone makes of its result, or of views of it."""
+    """Let a builtin give the integers of 32 bits that a CAST alone makes of its result, or of views of it.
+
+    Views between a CAST to a type that holds all numbers and another CAST look at what the first one reads.
+    """
     producers = {operator.outputs[0]: operator for operator in draft.operators if not operator.is_restored}
     readers = draft.readers()
     for operator in (each for each in draft.operators if each.name == "CAST" and not each.is_restored):
         path, before = list[DraftOperator](), _producer(operator, producers)
         while before is not None and readers[before.outputs[0]] == 1 and before.outputs[0] not in draft.outputs:
             path.append(before)
-            before = _producer(before, producers) if before.name in VIEWS else None
-        if path and path[-1].name in PLACES and operator.outputs[0].type == TensorType.INT32:
-            path[-1].options[PLACES[path[-1].name]] = TensorType.INT32
+            before = _producer(before, producers) if before.name in VIEWS and before.name != "BITCAST" else None
+        first, source = (path[-1], path[-1].inputs[0] if path[-1].inputs else None) if path else (None, None)
+        if first is not None and first.name in PLACES and operator.outputs[0].type == TensorType.INT32:
+            first.options[PLACES[first.name]] = TensorType.INT32
             for each in path[1:]:
                 each.outputs[0].type = TensorType.INT32
             path[0].outputs, operator.outputs = operator.outputs, []
+        elif first is not None and first.name == "CAST" and source is not None and len(path) > 1:
+            if first.outputs[0].type not in WIDER.get(source.type, ()):
+                continue
+            path[-2].inputs[0], first.outputs = source, []
+            for each in path[:-1]:
+                each.outputs[0].type = source.type
+            operator.options["in_data_type"] = source.type
+            if operator.outputs[0].type == source.type:
+                path[0].outputs, operator.outputs = operator.outputs, []
     draft.operators = [each for each in draft.operators if each.outputs]
 
 
