@@ -8,7 +8,7 @@ CAST(RESHAPE(CAST(x, int64), s), float)  ->  CAST(RESHAPE(x, s), float), where x
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from math import prod
 
 import numpy as np
@@ -549,22 +549,23 @@ def _shorten_places(draft: Draft) -> None:
         while before is not None and readers[before.outputs[0]] == 1 and before.outputs[0] not in draft.outputs:
             path.append(before)
             before = _producer(before, producers) if before.name in VIEWS and before.name != "BITCAST" else None
-        first, source = (path[-1], path[-1].inputs[0] if path[-1].inputs else None) if path else (None, None)
-        if first is not None and first.name in PLACES and operator.outputs[0].type == TensorType.INT32:
-            first.options[PLACES[first.name]] = TensorType.INT32
-            for each in path[1:]:
-                each.outputs[0].type = TensorType.INT32
-            path[0].outputs, operator.outputs = operator.outputs, []
-        elif first is not None and first.name == "CAST" and source is not None and len(path) > 1:
-            if first.outputs[0].type not in WIDER.get(source.type, ()):
-                continue
-            path[-2].inputs[0], first.outputs = source, []
-            for each in path[:-1]:
-                each.outputs[0].type = source.type
-            operator.options["in_data_type"] = source.type
-            if operator.outputs[0].type == source.type:
-                path[0].outputs, operator.outputs = operator.outputs, []
+        if path:
+            _shorten(path[0], path[:-1], path[-1], operator)
     draft.operators = [each for each in draft.operators if each.outputs]
+
+
+def _shorten(last: DraftOperator, views: Sequence[DraftOperator], first: DraftOperator, cast: DraftOperator) -> None:
+    """Let views between a builtin and a CAST look at fewer bits, where the numbers are the same, in place."""
+    kind, result, source = first.outputs[0].type, cast.outputs[0], first.inputs[0] if first.inputs else None
+    if first.name in PLACES and result.type == TensorType.INT32:
+        kind = first.options[PLACES[first.name]] = TensorType.INT32
+    elif first.name == "CAST" and views and source is not None and kind in WIDER.get(source.type, ()):
+        views[-1].inputs[0], first.outputs = source, []
+        kind = cast.options["in_data_type"] = source.type
+    for tensor in (tensor for each in (*views, first) for tensor in each.outputs):
+        tensor.type = kind
+    if result.type == kind:
+        last.outputs, cast.outputs = cast.outputs, []
 
 
 def _reshape_before(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> DraftOperator | None:
