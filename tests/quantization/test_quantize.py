@@ -17,8 +17,10 @@ from relayout.cli import cli
 from relayout.errors import LayoutError, NamesError, RelayoutError
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load
+from relayout.isolation.process import DiedError, Process
 from relayout.partition.claims import Claims
 from relayout.quantization.findings import JoinedOutput
+from relayout.quantization.quantize import QuantizationError, _ask
 from relayout.quantization.samples import SampleError
 from rules.law import with_runtime
 from small import build
@@ -367,6 +369,20 @@ def test_joined_values_in_another_layout_have_the_names_of_the_source(tmp_path: 
     assert "--outputs boxes,scores gives each its own" in said
     assert "share one scale with numbers over 32 times as large" in said
     assert "--repro" not in said
+
+
+@pytest.mark.parametrize(("question", "advised"), [("finish", True), ("sample", False)])
+def test_a_process_that_ends_is_an_error_with_advice(question: str, advised: bool) -> None:
+    class Dying(Process):
+        def __init__(self) -> None:
+            pass
+
+        def answer(self, *_: Any) -> Any:
+            raise DiedError("signal SIGABRT")
+
+    with pytest.raises(QuantizationError, match=r"LiteRT ends its process while it runs \(signal SIGABRT\)") as raised:
+        _ask(Dying(), "it runs", question)
+    assert ("--keep-float NAME" in str(raised.value)) == advised
 
 
 def test_a_joined_value_that_is_always_0_needs_no_steps() -> None:

@@ -88,6 +88,12 @@ def quantized_file(
         child.close()
 
 
+NO_SUCH_SCALES = (
+    ": a kernel has no integers for the scales of some value, such as one that is almost 0 in all samples; --keep-float"
+    " NAME leaves its operator in float"
+)
+
+
 def _ask(child: Process, what: str, *question: Any) -> Any:
     """Return the answer of the child process.
 
@@ -97,7 +103,8 @@ def _ask(child: Process, what: str, *question: Any) -> Any:
     try:
         said, answer = child.answer(*question)
     except DiedError as death:
-        raise QuantizationError(f"LiteRT ends its process while {what} ({death.how})") from None
+        cure = "" if question[0] != "finish" else NO_SUCH_SCALES
+        raise QuantizationError(f"LiteRT ends its process while {what} ({death.how}){cure}") from None
     if said:
         raise QuantizationError(f"while {what}: {said}")
     return answer
