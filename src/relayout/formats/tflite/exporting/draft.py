@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -184,14 +186,8 @@ class Draft:
 
     def readers(self) -> dict[DraftTensor, int]:
         """Return how many operands and outputs of the graph each tensor is."""
-        counts: dict[DraftTensor, int] = {}
-        for operator in self.operators:
-            for tensor in operator.inputs:
-                if tensor is not None:
-                    counts[tensor] = counts.get(tensor, 0) + 1
-        for tensor in self.outputs:
-            counts[tensor] = counts.get(tensor, 0) + 1
-        return counts
+        read = chain(chain.from_iterable(each.inputs for each in self.operators), self.outputs)
+        return Counter(filter(None, read))
 
     def described(self, operator: DraftOperator) -> tuple[Operator, tuple[Tensor, ...]]:
         """Return one operator and its tensors as the writer takes them."""

@@ -587,11 +587,11 @@ def _has_same_elements(a: DraftTensor, b: DraftTensor) -> bool:
 
 def remove_unread(draft: Draft) -> None:
     """Remove operators whose results nobody reads, except custom ones, which may do more, and those without results."""
-    read = {id(tensor) for tensor in draft.outputs}
+    read: set[DraftTensor | None] = set(draft.outputs)
     remaining_operators: list[DraftOperator] = []
     for operator in reversed(draft.operators):
-        is_read = not operator.outputs or any(id(tensor) in read for tensor in operator.outputs)
-        if operator.name.startswith("CUSTOM") or is_read:
+        outputs = operator.outputs
+        if not outputs or not read.isdisjoint(outputs) or operator.name.startswith("CUSTOM"):
             remaining_operators.append(operator)
-            read |= {id(tensor) for tensor in operator.inputs if tensor is not None}
+            read.update(operator.inputs)
     draft.operators = remaining_operators[::-1]
