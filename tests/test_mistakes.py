@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +283,10 @@ CALLS: list[tuple[str, str]] = [
         "the file was read to its end before; call .seek(0) on it, or give its path",
     ),
     (
+        "convert(Pipe())",
+        "the file has 0 bytes, too few for a model",
+    ),
+    (
         "convert('m.tflite').save('zz')",
         "it has no suffix, which would name its format: end it in .onnx",
     ),
@@ -332,16 +336,64 @@ CALLS: list[tuple[str, str]] = [
     ("convert('m.onnx', io=np.zeros(3))", "it takes 'keep' or 'convert'"),
     ("convert('m.onnx', what_if=np.zeros(3))", "it takes True or False"),
     ("verify('m.tflite', 'm.tflite', runs=np.zeros(3))", "it takes a whole number from 1 on"),
+    ("convert('m.onnx', what_if=Several())", "it takes True or False"),
+    ("convert('m.onnx', batch=Several())", "it takes a whole number"),
     ("convert('m.tflite', opset='21')", "opset='21': it takes a whole number from 13 to 23"),
     ("optimize('m.onnx', what_if='no')", "what_if='no': it takes True or False"),
     ("convert('m.tflite').parts()", "parts are what a target runs"),
 ]
 
 
+class Several:
+    """An array that raises what PyTorch's raise, where it is asked whether it is true."""
+
+    ndim = 1
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+
+    __hash__ = object.__hash__
+    __index__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__
+
+
+class Pipe:
+    """An empty file that knows no places."""
+
+    def read(self) -> bytes:
+        return b""
+
+    def seekable(self) -> bool:
+        return False
+
+    def tell(self) -> int:
+        raise OSError(29, "Illegal seek")
+
+
+class Failing(Mapping[str, Any]):
+    """A mapping with a fault of its own, which is not taken for a wrong value."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise ValueError("a fault of its own")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter("x")
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_a_fault_of_a_users_object_is_no_wrong_value(place: Path) -> None:
+    with pytest.raises(ValueError, match="a fault of its own"):
+        package.convert("m.tflite", layouts=Failing())  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(("call", "said"), CALLS, ids=[call for call, _ in CALLS])
 def test_a_mistake_in_python(place: Path, call: str, said: str) -> None:
     with pytest.raises(package.RelayoutError) as raised:
-        eval(f"relayout.{call}", {"relayout": package, "np": np, "io": io})
+        eval(f"relayout.{call}", {"relayout": package, "np": np, "io": io, "Several": Several, "Pipe": Pipe})
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
 

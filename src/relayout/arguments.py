@@ -31,7 +31,7 @@ class ArgumentKind(NamedTuple):
 
 def one_of(*words: str) -> ArgumentKind:
     """One of some words."""
-    return ArgumentKind(" or ".join(map(repr, words)), lambda value: value in words)
+    return ArgumentKind(" or ".join(map(repr, words)), lambda value: _is_text(value) and value in words)
 
 
 def mapping(example: str, fits: Callable[[Any], bool]) -> ArgumentKind:
@@ -79,7 +79,12 @@ def whole(least: int, most: int | None = None) -> ArgumentKind:
 
 
 def _is_whole(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, bool)
+    return hasattr(value, "__index__") and not isinstance(value, bool) and _is_single(value)
+
+
+def _is_single(value: Any) -> bool:
+    """Tell whether a value is no array of several axes or elements, which is neither true nor false."""
+    return not getattr(value, "ndim", 0)
 
 
 def _is_size(value: Any) -> bool:
@@ -133,7 +138,9 @@ EXTENTS = mapping(
 SIZES = mapping(
     "{'height': 640}, of whole numbers of 64 bits from 1 on", lambda value: _is_whole(value) and 0 < value < 2**63
 )
-FLAG = ArgumentKind("True or False", lambda value: isinstance(value, Hashable) and value in (True, False))
+FLAG = ArgumentKind(
+    "True or False", lambda value: isinstance(value, Hashable) and _is_single(value) and value in (True, False)
+)
 TOLERANCE = ArgumentKind("a number from 0 on", _is_size)
 MOST_BYTES = 10**9
 """Of what a Transpose costs: solvers count in floats, and more would leave them too few digits for bytes."""
@@ -166,16 +173,8 @@ def check(
     for name, kind in kinds.items():
         default = defaults.get(name)
         value = values.get(name, default)
-        if (value is not None or default is not None) and not _fits(kind, value):
+        if (value is not None or default is not None) and not kind.fits(value):
             raise error(f"{where}{name}={_shown(value)}: it takes {kind.expected}")
-
-
-def _fits(kind: ArgumentKind, value: Any) -> bool:
-    """Tell whether a value fits; one that cannot be compared, such as an array, does not."""
-    try:
-        return bool(kind.fits(value))
-    except (TypeError, ValueError):
-        return False
 
 
 def check_fields(record: Any, where: str, error: type[RelayoutError] = RelayoutError, **kinds: ArgumentKind) -> None:

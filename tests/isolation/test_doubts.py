@@ -78,7 +78,7 @@ def test_what_is_not_doubted_is_survived(count: int) -> None:
             "y = If<then_branch=g () => () {}, else_branch=g () => (float e) { e = Relu(x) }>(b)",
             "If 'y': it has a body",
         ),
-        ("y = f.f(x)", "training_info, functions or sparse initializers"),
+        ("y = f.f(x)", "function 'f'"),
         ("y = Relu(x)", ""),
     ],
 )

@@ -220,8 +220,8 @@ def _in_processes(jobs: Sequence[running.Job], workers: int) -> Iterator[Row]:
                 with _processes(1) as single:
                     future = single.submit(one, job)
                     error = future.exception()
-            ended = f"its process ended: {error}"
-            refused = Row(str(job.source), str(job.target), running.REFUSED, error=ended)
+            message = f"its process ended: {error}"
+            refused = Row(str(job.source), str(job.target), running.REFUSED, error=message)
             yield future.result() if error is None else refused
 
 

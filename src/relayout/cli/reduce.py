@@ -55,7 +55,7 @@ def reduce(
     place = target or output
     if place is None or (target and output):
         raise click.UsageError("give SOURCE and one TARGET")
-    if place.suffix in (".tflite", ".ort"):
+    if place.suffix.lower() in (".tflite", ".ort"):
         raise click.UsageError(f"reduce writes ONNX: end {place} in .onnx")
     refuse_console(place, beside=external_data)
     refuse_own_source([place], [source], overwrite)

@@ -61,7 +61,7 @@ def model_source(source: Any) -> ModelSource:
 def _content(file: Any) -> Any:
     try:
         content = file.read()
-        if not content and hasattr(file, "tell") and file.tell():
+        if not content and getattr(file, "seekable", bool)() and file.tell():
             raise ReadError("the file was read to its end before", hint="call .seek(0) on it, or give its path")
         return content
     except (OSError, ValueError) as error:  # ValueError: it is closed

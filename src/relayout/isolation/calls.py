@@ -27,7 +27,7 @@ FARTHEST_AXIS = 64  # axes, from either end, are nearer than that
 MOST_RANK, MOST_EXTENT = 16, 1 << 31  # dimensions of a value, an extent
 VERSIONS = range(3, 64)  # of the format
 
-AXES = frozenset("axes axis batch_axis batch_dims new_axis perm scan_input_axes scan_output_axes time_axis".split())  # noqa: SIM905
+AXES = frozenset("axes axis batch_axis batch_dims new_axis perm time_axis".split())  # noqa: SIM905
 """Attributes that index axes."""
 COUNTS = frozenset(  # attributes that something is divided by, or that a vector is as long as: at least 1
     "blocksize dilations group hidden_size kernel_shape kv_num_heads num_heads num_outputs q_num_heads strides".split()  # noqa: SIM905
@@ -61,8 +61,10 @@ def doubt_of_model(model: onnx.ModelProto) -> str:
     versions = {"" if one.domain == "ai.onnx" else one.domain: one.version for one in model.opset_import}
     if model.ir_version not in VERSIONS or not 1 <= versions.get("", 1) <= newest:
         return "the versions that the model imports"
-    if model.training_info or model.functions or graph.sparse_initializer:
-        return "training_info, functions or sparse initializers"
+    if model.training_info or graph.sparse_initializer:
+        return "training_info or sparse initializers"
+    if model.functions:
+        return f"function '{model.functions[0].name}'"
     if _has_far_steps(graph):
         return "the steps of a Slice"
     for tensor in graph.initializer:

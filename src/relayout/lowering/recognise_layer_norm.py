@@ -128,7 +128,7 @@ class _Pieces:
 
     def __init__(self, op: Operation, shape: tuple[int, ...]) -> None:
         self.op, self.count = op, shape[-1]
-        self.column = (*shape[:-1], 1)  # the shape of one number for each row
+        self.column = (*shape[:-1], 1)
         self.operators: list[Operator] = []
 
     def tensor(self, index: int) -> Tensor:
@@ -146,13 +146,15 @@ class _Pieces:
         self.operators.append(operator)
         return self.origin(operator.inputs[0])
 
-    def is_of_pixels(self, index: int) -> bool:
-        """Tell whether a tensor has the pixels of an image as its rows."""
+    def are_of_pixels(self, index: int) -> bool:
+        """Tell whether pieces with RESHAPEs normalize the pixels of an image: litert-torch makes rows of those, too."""
         operator = self.op.tensors.flow.producer(index)
-        return operator is not None and operator.name == "RESHAPE" and len(self.tensor(operator.inputs[0]).shape) > RANK
+        if operator is None or operator.name != "RESHAPE" or len(self.tensor(operator.inputs[0]).shape) <= RANK:
+            return False
+        return any(each.name == "RESHAPE" for each in self.operators)
 
     def is_column(self, index: int) -> bool:
-        """Tell whether a tensor has one number for each row, where the rows' own would be."""
+        """Tell whether a tensor has one number for each row, and so the shape of the rows but for the last extent 1."""
         return self.tensor(index).shape == self.column
 
     def producer_of(self, index: int, name: str, operands: int = 2) -> Operator | None:
@@ -265,7 +267,9 @@ class _Pieces:
             return any((self.origin(one), self.origin(other)) == (mean, self.origin(factor)) for one, other in products)
         for negative, other in _both(self.producer_of(index, "MUL")):
             negation = self.producer_of(negative, "NEG", 1)
-            if other == factor and negation is not None and negation.inputs[0] == mean:
+            if other != factor or negation is None or not self.is_column(negation.inputs[0]):
+                continue
+            if self.origin(negation.inputs[0]) == mean:
                 return True
         return False
 
@@ -293,7 +297,7 @@ def layer_normalized(
     pieces = _Pieces(op, shape)
     for scaled, shift in _both(op.operator):
         for x, factor, beta in pieces.of_sum(scaled, shift):
-            if not _is_of_rows(op, pieces.tensor(x), pieces.count) or pieces.is_of_pixels(x):
+            if not _is_of_rows(op, pieces.tensor(x), pieces.count) or pieces.are_of_pixels(x):
                 continue
             for operator in pieces.operators:
                 op.spare(operator)

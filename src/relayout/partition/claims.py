@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -14,7 +14,6 @@ from relayout.graph.quantized_unit import (
     DEQUANTIZE,
     QUANTIZE,
     QUANTIZING_DOMAINS,
-    QuantizedUnit,
     is_dequantized_view,
     is_view_node,
     unit_of,
@@ -111,7 +110,7 @@ def claims(
         model_parts = parts(model, target)
         on_target = {node for part in model_parts if part.claimed for node in part.nodes}
         totals, run, reasons = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
-        for node in _operators(model_parts, units_of(model)):
+        for node in _operators(model, model_parts):
             name = _name(node)
             totals[name] += 1
             if node in on_target:
@@ -130,12 +129,13 @@ def claims(
     )
 
 
-def _operators(model_parts: Iterable[Part], unit_of: Callable[[ir.Node], QuantizedUnit | None]) -> Iterator[ir.Node]:
+def _operators(model: ir.Model, model_parts: Iterable[Part]) -> Iterator[ir.Node]:
     """Yield the nodes that compute: no Transposes, and of a quantized unit its operator alone."""
+    unit_in_model = units_of(model)
     for node in (node for part in model_parts for node in part.nodes):
         if node.op_type in TRANSPOSES:
             continue
-        unit = unit_of(node)
+        unit = unit_in_model(node)
         if unit is None or unit.node is node:
             yield node
 

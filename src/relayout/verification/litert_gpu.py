@@ -120,7 +120,7 @@ def require_accelerator(file: Path | None = None) -> None:
         MissingRuntimeError: it cannot; the message says what to install.
         RelayoutError: the file is no `.tflite`.
     """
-    if file is not None and file.suffix != ".tflite":
+    if file is not None and file.suffix.lower() != ".tflite":
         raise RelayoutError(f"--gpu: {file} is no .tflite, which alone LiteRT's GPU accelerator runs")
     if not is_available():
         raise MissingRuntimeError(INSTALL)

@@ -767,12 +767,22 @@ def test_weights_of_uint8_are_int8(name: str, zero: int) -> None:
 
 
 def layered(
-    *, gamma: bool = True, beta: bool = True, half: bool = False, swapped: bool = False, other: str = "", far: float = 0
+    *,
+    gamma: bool = True,
+    beta: bool = True,
+    half: bool = False,
+    swapped: bool = False,
+    other: str = "",
+    far: float = 0,
+    patches: bool = False,
 ) -> Net:
     """The pieces that Keras makes of a layer normalization; `other` spoils one of them."""
     rng, net = np.random.default_rng(8), Net()
     shape, rows, count = (2, 3, 5), (2, 3, 1), 5
-    x = net.input(shape, low=far - 2, high=far + 2, name="x")
+    x = net.input((2, 1, 3, 5) if patches else shape, low=far - 2, high=far + 2, name="x")
+    if patches:
+        image, x = x, net.tensor(shape)
+        net.op("RESHAPE", [image, net.const(np.array(shape), "int32")], [x])
     axes = net.const(np.array([1 if other == "axis" else 2]), "int32")
     kept = (2, 1, 5) if other == "axis" else rows
 
@@ -877,7 +887,12 @@ def in_flat_rows(*, gamma: bool = True, beta: bool = True, image: bool = False, 
     begin = net.const(0.5 if other == "begin" else 0.0, "float32")
     operands = [factor, factor if other == "square" else mean]
     shift = computed("SUB", [begin, computed("MUL", operands, flat, mul)], flat, sub)
-    y = computed("ADD", [computed("MUL", [x, as_column(factor)], shape, mul), as_column(shift)], shape, add)
+    column_factor = as_column(factor)
+    if other == "flat mean":  # which is broadcast along the rows, and not beside them
+        shift = computed("MUL", [computed("NEG", [mean], flat), column_factor], shape, mul)
+    else:
+        shift = as_column(shift)
+    y = computed("ADD", [computed("MUL", [x, column_factor], shape, mul), shift], shape, add)
     y = computed("MUL", [y, net.const(rng.normal(size=5), "float32")], shape, mul) if gamma else y
     y = computed("ADD", [y, net.const(rng.normal(size=5), "float32")], shape, add) if beta else y
     net.op("RELU", [y], [net.output(shape, name="y")])
@@ -893,10 +908,16 @@ def test_the_pieces_that_litert_torch_makes_of_a_layer_normalization(gamma: bool
         agree(content, target=target)
 
 
-@pytest.mark.parametrize("other", ["row", "begin", "square"])
+@pytest.mark.parametrize("other", ["row", "begin", "square", "flat mean"])
 def test_other_flat_pieces_are_no_layer_normalization(other: str) -> None:
     content = in_flat_rows(other=other).bytes()
     assert "LayerNormalization" not in count(read(content))
+    agree(content)
+
+
+def test_patches_of_an_image_are_rows() -> None:
+    content = layered(patches=True).bytes()
+    assert count(read(content))["LayerNormalization"] == 1
     agree(content)
 
 

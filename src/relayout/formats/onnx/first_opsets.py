@@ -354,8 +354,9 @@ def _upsample(old: _Old) -> None:
         old.set(mode="linear")
 
 
-# The first output of a recurrent operator is optional, whatever `output_sequence` says.
-ROWS: Mapping[str, Callable[[_Old], None]] = {  # operators whose definition changed until opset 7
+# Operators whose definition changed until opset 7. Of GRU, LSTM and RNN the first output is optional, whatever
+# `output_sequence` says.
+ROWS: Mapping[str, Callable[[_Old], None]] = {
     "BatchNormalization": _batch_normalization,
     "Cast": _cast,
     "Clip": _state_defaults,

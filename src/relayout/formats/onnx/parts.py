@@ -170,8 +170,8 @@ def _hidden(model: ir.Model, *, inferred: bool) -> Iterator[None]:
     nodes = chain(all_nodes(model.graph), *(all_nodes(function) for function in model.functions.values()))
     untyped = [value for node in nodes for value in node.outputs if value.type is None and value.shape is not None]
     is_silent = facts_of(model).states_no_shapes and not inferred
-    known = [node for node in model.graph if not node.domain or node.op_identifier() in model.functions]
-    silent = [value for node in known for value in node.outputs if is_silent and not value.is_graph_output()]
+    inferred_nodes = [node for node in model.graph if not node.domain or node.op_identifier() in model.functions]
+    silent = [value for node in inferred_nodes for value in node.outputs if is_silent and not value.is_graph_output()]
     hidden = [(value, value.type, value.shape) for value in (*untyped, *silent)]
     try:
         for value, _, _ in hidden:

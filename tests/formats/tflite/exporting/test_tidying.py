@@ -238,6 +238,26 @@ def test_views_between_casts_that_others_read_stay(body: str) -> None:
     agrees(model, {"x": np.array([[1, -2, 3], [4, 5, -6]], np.int32)})
 
 
+@pytest.mark.parametrize("body", ["v, i = TopK(x, k) y = Cast<to=6>(v)", "v, i = TopK(x, k) y = Cast<to=10>(v)"])
+def test_the_type_of_another_result_before_a_cast_stays(body: str) -> None:
+    model = build("float[2,4] x", body, {"k": [3]}, outputs=("y", "i"))
+    agrees(model, {"x": 9 * floats(2, 4)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "names"),
+    [
+        ("int32", "a = Cast<to=7>(x) b = Reshape(a, s) c = Cast<to=6>(b) y = Cast<to=1>(c)", ["RESHAPE", "CAST"]),
+        ("float16", "a = Cast<to=1>(x) b = Reshape(a, s) c = Cast<to=10>(b) y = Cast<to=1>(c)", None),
+        ("float", "a = ArgMax<axis=1>(x) b = Cast<to=6>(a) y = Cast<to=1>(b)", ["ARG_MAX", "RESHAPE", "CAST"]),
+    ],
+)
+def test_casts_behind_one_that_goes(kind: str, body: str, names: list[str] | None) -> None:
+    model = build(f"{kind}[2,3] x", body, {"s": [6]})
+    assert names in (None, operators(model))
+    agrees(model, {"x": (9 * floats(2, 3)).astype({"int32": np.int32, "float16": np.float16}.get(kind, np.float32))})
+
+
 def test_views_between_casts_to_a_narrower_type_stay() -> None:
     model = build("float[2,3] x", "a = Cast<to=6>(x) b = Reshape(a, s) y = Cast<to=1>(b)", {"s": [6]})
     assert operators(model) == ["CAST", "RESHAPE", "CAST"]

@@ -96,7 +96,7 @@ def _placed(place: str) -> Iterator[None]:
     try:
         yield
     except ReadError as error:
-        raise ReadError("a NodeDef ends early", where=place, hint="the file is damaged") from error
+        raise ReadError(f"a NodeDef is damaged: {error.what}", where=place, hint="the file is damaged") from error
 
 
 def _signed(value: int) -> int:

@@ -538,9 +538,10 @@ PLACES = {"ARG_MAX": "output_type", "ARG_MIN": "output_type", "SHAPE": "out_type
 
 
 def _shorten_places(draft: Draft) -> None:
-    """Let a builtin give the integers of 32 bits that a CAST alone makes of its result, or of views of it.
+    """Let integers before a CAST have 32 bits from the start.
 
-    Views between a CAST to a type that holds all numbers and another CAST look at what the first one reads.
+    A builtin that gives places gives them so, where a CAST alone reads them or views of them; and views between a CAST
+    to 64 bits and another CAST look at the 32 bits that the first one reads.
     """
     producers = {operator.outputs[0]: operator for operator in draft.operators if not operator.is_restored}
     readers = draft.readers()
@@ -549,23 +550,28 @@ def _shorten_places(draft: Draft) -> None:
         while before is not None and readers[before.outputs[0]] == 1 and before.outputs[0] not in draft.outputs:
             path.append(before)
             before = _producer(before, producers) if before.name in VIEWS and before.name != "BITCAST" else None
-        if path:
-            _shorten(path[0], path[:-1], path[-1], operator)
+        if path and _is_shortened(path[-1], path[:-1], operator):
+            for each in path[:-1]:
+                each.outputs[0].type = TensorType.INT32
+            (result,) = operator.outputs
+            if result.type == TensorType.INT32:
+                path[0].outputs, operator.outputs = [result], []
+                producers[result] = path[0]
     draft.operators = [each for each in draft.operators if each.outputs]
 
 
-def _shorten(last: DraftOperator, views: Sequence[DraftOperator], first: DraftOperator, cast: DraftOperator) -> None:
-    """Let views between a builtin and a CAST look at fewer bits, where the numbers are the same, in place."""
-    kind, result, source = first.outputs[0].type, cast.outputs[0], first.inputs[0] if first.inputs else None
-    if first.name in PLACES and result.type == TensorType.INT32:
-        kind = first.options[PLACES[first.name]] = TensorType.INT32
-    elif first.name == "CAST" and views and source is not None and kind in WIDER.get(source.type, ()):
-        views[-1].inputs[0], first.outputs = source, []
-        kind = cast.options["in_data_type"] = source.type
-    for tensor in (tensor for each in (*views, first) for tensor in each.outputs):
-        tensor.type = kind
-    if result.type == kind:
-        last.outputs, cast.outputs = cast.outputs, []
+def _is_shortened(first: DraftOperator, views: Sequence[DraftOperator], cast: DraftOperator) -> bool:
+    """Make the integers of 32 bits that views, and a CAST behind them, look at; tell whether there are any."""
+    source = first.inputs[0] if first.inputs else None
+    if first.name in PLACES and cast.outputs[0].type == TensorType.INT32:
+        first.options[PLACES[first.name]] = first.outputs[0].type = TensorType.INT32
+        return True
+    is_longer = first.name == "CAST" and first.outputs[0].type == TensorType.INT64
+    if not views or not is_longer or source is None or source.type != TensorType.INT32:
+        return False
+    views[-1].inputs[0], first.outputs = source, []
+    cast.options["in_data_type"] = TensorType.INT32
+    return True
 
 
 def _reshape_before(operator: DraftOperator, producers: dict[DraftTensor, DraftOperator]) -> DraftOperator | None:
