@@ -515,14 +515,49 @@ def test_a_signature_of_another_subgraph(tmp_path: Path) -> None:
     assert [row.verdict for row in verify(source, results["second"]).outputs] == [Verdict.DIFFERS]
 
 
+def test_a_signature_whose_body_stands_first(tmp_path: Path) -> None:
+    """The first subgraph is that of a signature, and a branch of the second one's."""
+    net = Net()
+    x, y = net.input((2, 3), name="x"), net.output((2, 3), name="y")
+    net.op("NEG", [x], [y], options("NegOptions")).sign({"x": x}, {"y": y}, "branch")
+    with net.subgraph() as other:
+        net.op("ABS", [net.input((2, 3))], [net.output((2, 3))], options("AbsOptions"))
+    with net.subgraph() as main:
+        c, p, out = net.input((), "bool", name="c"), net.input((2, 3), name="p"), net.output((2, 3), name="out")
+        net.op("IF", [c, p], [out], options("IfOptions", thenSubgraphIndex=0, elseSubgraphIndex=other))
+    source = tmp_path / "branches.tflite"
+    source.write_bytes(net.sign({"c": c, "p": p}, {"out": out}, "main", main).bytes())
+    for fed in (True, False):
+        result = convert(source, signature="main").proto
+        assert verify(source, result, inputs={"c": np.array(fed)}).ok
+        (branches,) = (node for node in result.graph.node if node.op_type == "If")
+        for each in branches.attribute:
+            each.g.node[0].op_type = "Relu"
+        assert not verify(source, result, inputs={"c": np.array(fed)}).ok
+
+
 def test_times_and_differences_are_of_the_signature_that_a_result_was_made_of(tmp_path: Path) -> None:
-    source, result = tmp_path / "two.tflite", tmp_path / "second.onnx"
+    source = tmp_path / "two.tflite"
     source.write_bytes(signed().bytes())
-    convert(source, signature="second").save(result)
-    assert bench(source, result, inputs={"a": np.ones((5, 4), np.float32)}, seconds=0.01).turns
-    compared = diff(source, result)
-    assert not compared.only_first
-    assert not compared.only_second
+    for name in ("second.onnx", "second.tflite"):
+        result = tmp_path / name
+        convert(source, signature="second", format=result.suffix.removeprefix(".")).save(result)
+        with pytest.raises(RelayoutError, match="there are ") as raised:
+            bench(source, result, inputs={"zz": np.ones((5, 4), np.float32)})
+        assert "'p'" in str(raised.value)
+        assert "'x'" not in str(raised.value)
+        compared = diff(source, result)
+        assert not compared.only_first
+        assert not compared.only_second
+
+
+def test_models_of_which_one_lacks_the_signature_are_timed_and_compared_as_they_are(tmp_path: Path) -> None:
+    source, first, second = (tmp_path / name for name in ("two.tflite", "first.tflite", "second.onnx"))
+    source.write_bytes(signed().bytes())
+    convert(source, signature="first", format="tflite").save(first)
+    convert(source, signature="second").save(second)
+    assert bench(first, second, seconds=0.01).turns
+    assert diff(first, second).only_first
 
 
 def test_names_of_another_subgraph_are_no_names_of_this_one() -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from relayout.formats.tflite.container.loading import load
 from relayout.pipeline.reduction import minimized, part, reduce
 from relayout.rules import Fact, Operator, Signature, registry
 from relayout.rules.signature import unchanged
-from relayout.verification import reproduce
+from relayout.verification import reproduce, reproducing
 
 TEXT = """<ir_version: 10, opset_import: ["": 21]>
 g (float[2,6,5,4] x) => (float[2,6,5,4] y, float[2,3,6,5] z) {
@@ -89,6 +90,27 @@ def test_a_wrong_rule_is_named_and_its_reproduction_fails_by_itself(source: onnx
     model.graph.node[0].attribute[0].i = 1
     onnx.save(model, tmp_path / "repro" / "b.onnx")
     assert fails(tmp_path / "repro").returncode == 0
+
+
+@pytest.mark.usefixtures("wrong_softmax")
+def test_a_part_of_the_source_that_its_runtime_refuses_is_left_out(
+    source: onnx.ModelProto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = relayout.optimize(source).proto
+    cut, parts = reproducing._part, []
+
+    def refusing(*arguments: Any) -> Any:
+        parts.append(arguments)
+        if len(parts) > 1:
+            raise RelayoutError("the runtime refuses it")
+        return cut(*arguments)
+
+    monkeypatch.setattr(reproducing, "_part", refusing)
+    reproduce(source, wrong, relayout.verify(source, wrong), tmp_path / "repro")
+    assert len(parts) == 2
+    assert not (tmp_path / "repro" / "a.onnx").exists()
+    ran = fails(tmp_path / "repro")
+    assert (ran.returncode, "b.onnx DIFFERS" in ran.stdout) == (1, True), ran.stderr
 
 
 def test_the_same_model_without_the_fault_is_verified_and_there_is_nothing_to_reproduce_or_reduce(

@@ -62,13 +62,16 @@ def diff(a: str | Path, b: str | Path) -> Diff:
         ReadError: one is not a model, or is damaged.
         UnsupportedError: a `.tflite` holds operators that cannot be read.
     """
+    from relayout.formats.tflite.container.loading import load
+    from relayout.formats.tflite.importing.importer import key_in
+    from relayout.formats.tflite.provenance import load_provenance
     from relayout.reports import differing
 
     say("reading")
     second = read(Path(b))
     # A result says of which signature of its source it was made, where that is not of the first subgraph.
-    signature = second.metadata_props.get(SIGNATURE) if is_tflite(Path(a)) else None
-    first = read(Path(a), ImportOptions(signature=signature))
+    of_file = load_provenance(load(Path(b))).signature if is_tflite(Path(b)) else None
+    first = read(Path(a), ImportOptions(signature=key_in(Path(a), second.metadata_props.get(SIGNATURE, of_file))))
     return differing.diff(_looked(Path(a), first), _looked(Path(b), second))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from relayout.arguments import ArgumentKind, checked, mapping, whole
 from relayout.errors import MissingRuntimeError, ReadError, RelayoutError, nearest
+from relayout.formats.tflite.importing.importer import key_in
 from relayout.light_dataclass import dataclass
 from relayout.progress import say
 from relayout.terminal import count_of
@@ -86,7 +87,7 @@ def bench(
     """
     say("loading")
     sizes: dict[str, int] = {}
-    with open_side(b) as right, open_side(a, right.signature, other=right) as left:
+    with open_side(b) as right, open_side(a, key_in(Path(a), right.signature), other=right) as left:
         models = [
             _Model(Path(path), side, inputs or {}, threads, seed, sizes) for path, side in ((a, left), (b, right))
         ]

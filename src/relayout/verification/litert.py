@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from relayout.errors import RelayoutError, in_file
+from relayout.formats.flatbuffer import Table
 from relayout.formats.tflite.container.loading import load
 from relayout.formats.tflite.container.model import Model, Operator, Subgraph, Tensor
 from relayout.formats.tflite.container.writer import to_bytes
@@ -498,6 +499,21 @@ def side_of_part(
     subgraph = model.subgraphs[index]
     if outputs:
         subgraph, signatures = importer.cut(model, index, chosen, (), outputs), ()
-    # The first is the body of no operator, so that another one may stand in its place: bodies are told by their number.
-    part = model._replace(subgraphs=(subgraph, *model.subgraphs[1:]), signatures=signatures)
-    return LiteRTSide(to_bytes(part), label)
+    # Bodies are told by their number: what stood first stands last.
+    first, *others = model.subgraphs
+    subgraphs = tuple(_calling(each, 0, len(model.subgraphs)) for each in (subgraph, *others, first))
+    return LiteRTSide(to_bytes(model._replace(subgraphs=subgraphs, signatures=signatures)), label)
+
+
+def _calling(subgraph: Subgraph, old: int, new: int) -> Subgraph:
+    """Return a subgraph whose operators call another one as their body."""
+
+    def moved(options: Table | None) -> Table | None:
+        if options is None:
+            return None
+        bodies = {name: body for name, body in options.fields.items() if "subgraph_ind" in name}
+        changed = {name: np.where(np.equal(body, old), new, body).tolist() for name, body in bodies.items()}
+        return Table(options.kind, 0, {**options.fields, **changed})
+
+    operators = tuple(each._replace(options=moved(each.options)) for each in subgraph.operators)
+    return subgraph._replace(operators=operators)

@@ -104,7 +104,8 @@ def reproduce(
     """Cut the neighbourhood of the first divergence out of both models and write it down.
 
     Between the last values that agree and the first that does not: `b.onnx` or `b.tflite` with its inputs, what it
-    should compute, and `run.py`, which fails by itself; beside it `a.onnx` or `a.tflite`, the same part of the source.
+    should compute, and `run.py`, which fails by itself; beside it `a.onnx` or `a.tflite`, the same part of the source,
+    if its runtime takes that.
 
     Args:
         a: the source.
@@ -145,7 +146,7 @@ class _Part:
     feeds: dict[str, Array]
     output: str
     expected: Array
-    sources: tuple[str, ...]  # what its inputs are in the whole model
+    sources: tuple[str, ...]  # the names that its inputs have in the whole model
 
     @property
     def suffix(self) -> str:
@@ -197,7 +198,7 @@ class _Reproducing:
                 arrays = self.comparison.values(fixed_feeds, self.report.seed, number)
                 part = self._second(set() if whole else agreed, arrays)
                 if self._fails(part):
-                    self._write(part, self._first(part, arrays))
+                    self._write({"b": part} | self._first(part, arrays))
                     made_by = f"{self.row.other_operator} {self.row.other_node}".strip()
                     return Reproduction(self.folder, part.nodes, whole, self.row.name, made_by)
         raise RelayoutError(f"--repro: the part of the second model up to '{self.row.other}' does not differ by itself")
@@ -209,11 +210,14 @@ class _Reproducing:
 
         return _part(self.right, self.row.other, agreed, carried)
 
-    def _first(self, part: _Part, arrays: Mapping[str, Array]) -> _Part:
-        """Return the corresponding part of the source."""
+    def _first(self, part: _Part, arrays: Mapping[str, Array]) -> dict[str, _Part]:
+        """Return the corresponding part of the source; nothing where its runtime refuses that."""
         own = {value.name for value in self.left.inputs}
         entries = {self.pairs[name].left.name for name in part.sources if name in self.pairs} - own
-        return _part(self.left, self.row.source, entries, {**self.left.initial, **arrays}.__getitem__)
+        try:
+            return {"a": _part(self.left, self.row.source, entries, {**self.left.initial, **arrays}.__getitem__)}
+        except RelayoutError:
+            return {}
 
     def _fails(self, part: _Part) -> bool:
         got = part.run()
@@ -231,10 +235,10 @@ class _Reproducing:
             return self.tolerance.atol + self.tolerance.rtol * largest
         return 1.0 if kind is Kind.STEPS else 0.0
 
-    def _write(self, second: _Part, first: _Part) -> None:
+    def _write(self, parts: Mapping[str, _Part]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        case: dict[str, object] = {"value": self.row.name, "allowed": self._allowed(second)}
-        for side, part in (("b", second), ("a", first)):
+        case: dict[str, object] = {"value": self.row.name, "allowed": self._allowed(parts["b"])}
+        for side, part in parts.items():
             part.save(self.folder / side)
             files = {name: f"{side}_input_{i}.npy" for i, name in enumerate(part.feeds)}
             for name, file in files.items():
@@ -244,9 +248,9 @@ class _Reproducing:
             file = f"{side}{part.suffix}"
             case[side] = {"file": file, "inputs": files, "output": part.output, "expected": expected}
         runtimes = {"onnxruntime": ".onnx", "ai-edge-litert": ".tflite"}
-        suffixes = {part.suffix for part in (second, first)}
+        suffixes = {part.suffix for part in parts.values()}
         text = SCRIPT.format(
-            file=f"b{second.suffix}",
+            file=f"b{parts['b'].suffix}",
             needs=" and ".join(name for name, suffix in runtimes.items() if suffix in suffixes),
             case=json.dumps(case, indent=4),
         )

@@ -538,11 +538,7 @@ PLACES = {"ARG_MAX": "output_type", "ARG_MIN": "output_type", "SHAPE": "out_type
 
 
 def _shorten_places(draft: Draft) -> None:
-    """Let integers before a CAST have 32 bits from the start.
-
-    A builtin that gives places gives them so, where a CAST alone reads them or views of them; and views between a CAST
-    to 64 bits and another CAST look at the 32 bits that the first one reads.
-    """
+    """Let integers of 64 bits that a CAST alone reads have 32: places, and what was of 32 before a CAST and views."""
     producers = {operator.outputs[0]: operator for operator in draft.operators if not operator.is_restored}
     readers = draft.readers()
     for operator in (each for each in draft.operators if each.name == "CAST" and not each.is_restored):
@@ -553,8 +549,7 @@ def _shorten_places(draft: Draft) -> None:
         if path and _is_shortened(path[-1], path[:-1], operator):
             for each in path[:-1]:
                 each.outputs[0].type = TensorType.INT32
-            (result,) = operator.outputs
-            if result.type == TensorType.INT32:
+            if (result := operator.outputs[0]).type == TensorType.INT32:
                 path[0].outputs, operator.outputs = [result], []
                 producers[result] = path[0]
     draft.operators = [each for each in draft.operators if each.outputs]

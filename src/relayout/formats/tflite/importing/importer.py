@@ -18,7 +18,7 @@ import onnx_ir as ir
 from relayout.errors import NamesError, ReadError, RelayoutError, UnsupportedError, nearest, nearest_values
 from relayout.formats.flatbuffer import Source
 from relayout.formats.onnx.parts import once
-from relayout.formats.recognition import PRODUCER, SOURCE_FORMAT
+from relayout.formats.recognition import PRODUCER, SOURCE_FORMAT, is_tflite
 from relayout.formats.tflite.container.enums import TensorType
 from relayout.formats.tflite.container.loading import load, open_source
 from relayout.formats.tflite.container.metadata import Metadata, metadata
@@ -144,6 +144,12 @@ def signature_of(model: Model, key: str | None) -> Signature | None:
             return signature
     near = nearest(key, (signature.key for signature in model.signatures)).removeprefix("; ")
     raise ReadError(f"there is no signature {key!r}", hint=near or ("" if model.signatures else "the file has none"))
+
+
+def key_in(path: Path, key: str | None) -> str | None:
+    """Return the key of a signature where a file is a `.tflite` that has it; None elsewhere."""
+    has_key = key is not None and is_tflite(path) and any(each.key == key for each in load(path).signatures)
+    return key if has_key else None
 
 
 def _unknown_custom_ops(model: Model, custom_ops: Mapping[str, str]) -> list[str]:
