@@ -64,7 +64,9 @@ def _fewest(
     """The forms of a site's operands with the fewest Reshapes around it: those of an operand as it is given, or as its
     readers want it, or `now`.
     """
-    tokens = [_tokens(port) for port in free]
+    tokens = [  # of each operand, leaf of its root -> the site's token
+        {leaf: (factor, k) for factor, leaves in port.factors.items() for k, leaf in enumerate(leaves)} for port in free
+    ]
     full = max(map(len, tokens), default=0)
     read = [place for place, port in enumerate(free) if not port.output]
     best, least = None, reshapes_beside(beside, now)
@@ -101,11 +103,6 @@ def _offered(
             if len(axis_tokens) == full and order_of(form) == order:
                 dimensions[tuple(tuple(axis_tokens[leaf] for leaf in dim) for dim in form)] = None
     return dimensions
-
-
-def _tokens(port: Port) -> dict[int, Token]:
-    """Leaf of the port's root -> the site's token."""
-    return {leaf: (factor, k) for factor, leaves in port.factors.items() for k, leaf in enumerate(leaves)}
 
 
 def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form | None:
@@ -372,14 +369,6 @@ def _follow_producers(sites: Sequence[Site], chosen: Forms) -> None:
             chosen[source], chosen[result] = form, mirrored
 
 
-def _counted_forms(sites: Sequence[Site], chosen: Forms) -> dict[Root, Counter[Form]]:
-    """Root -> how many operands have it in each form."""
-    there: dict[Root, Counter[Form]] = {}
-    for port in (port for site in sites for port in site.ports):
-        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
-    return there
-
-
 def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
     """Let what belongs to its reader have its dimensions; a Reshape before what belongs to its maker is theirs.
 
@@ -390,7 +379,9 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
         return
     led = (site for site in sites if not site.signature.with_producer)
     readers = _by_root(port for site in led for port in site.ports if not port.output)
-    there = _counted_forms(sites, chosen)
+    there: dict[Root, Counter[Form]] = {}  # root -> how many operands have it in each form
+    for port in (port for site in sites for port in site.ports):
+        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
 
     def before(source: Port, form: Form) -> int:
         """Count the Reshapes that bring what is dequantized into a form, from what is there without it."""

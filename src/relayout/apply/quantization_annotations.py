@@ -12,11 +12,8 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from relayout.formats.onnx.parts import ANNOTATION as KEY
+from relayout.graph.subgraphs import graph_values
 from relayout.infer.sites import Root
-
-
-def _values(graph: ir.Graph) -> list[ir.Value]:
-    return [*graph.inputs, *graph.initializers.values(), *(value for node in graph for value in node.outputs)]
 
 
 class Annotations:
@@ -50,7 +47,7 @@ class Annotations:
         """
         if not self._said:
             return []
-        values = {value for graph in graphs for value in _values(graph)}
+        values = {value for graph in graphs for value in graph_values(graph)}
         there = {value.name for value in values}
         for value in values:
             if not there.issuperset(value.meta.get(KEY, {}).values()):

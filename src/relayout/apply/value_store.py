@@ -250,7 +250,9 @@ class Storage:
         )
         near, far = transposed(source, form, bounded=not all(e.is_static for e in root.extents))
         self.get(root, near)
-        self._transpose(root, near, far)
+        if not self._original(root, near, far, permuting=True):
+            perm = ir.AttrInt64s("perm", between(distinct(near), distinct(far)))
+            self._emit("Transpose", [self.stored[root, near]], root, far, [perm])
         self.get(root, form)
 
     # A target's own transforms between plain images and blocks of channels.
@@ -319,12 +321,6 @@ class Storage:
             self.put(root, target, value)
             return True
         return False
-
-    def _transpose(self, root: Root, source: Form, target: Form) -> None:
-        if self._original(root, source, target, permuting=True):
-            return
-        perm = ir.AttrInt64s("perm", between(distinct(source), distinct(target)))
-        self._emit("Transpose", [self.stored[root, source]], root, target, [perm])
 
     def _reshape(self, root: Root, source: Form, target: Form) -> None:
         if self._original(root, source, target, permuting=False):

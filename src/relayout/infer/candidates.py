@@ -172,7 +172,7 @@ def _alone(site: Site, position: int, number: int) -> tuple[tuple[int, ...], lis
     if not owner.keys() >= set(order):  # a file states another shape than the value has
         return (), []
     factors = tuple(owner[leaf] for leaf in order)
-    if not _others(site, factors):
+    if site.pattern.of(_moving_factors, None, site) <= set(factors):
         return factors, _extended(site, factors, [identity(site).order])
     return factors, None
 
@@ -186,11 +186,6 @@ def _bases(searched: _SearchedSite, axes: frozenset[str]) -> Sequence[Order]:
         alike.setdefault(tuple([-1 if letters[factor] in axes else factor for factor in order]), order)
     searched.bases[axes] = len(searched.labels), alike
     return list(alike.values())
-
-
-def _others(site: Site, factors: Sequence[int]) -> bool:
-    """Tell whether operands move in factors beside these."""
-    return not site.pattern.of(_moving_factors, None, site) <= set(factors)
 
 
 def _moving_factors(site: Site) -> frozenset[int]:

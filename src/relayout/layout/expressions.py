@@ -48,7 +48,9 @@ def names_in(text: str) -> frozenset[str]:
     if tokens is None or len(tokens) == 1:
         return frozenset()
     names = frozenset(name for name in tokens if _NAME.fullmatch(name) and name not in FUNCTIONS)
-    return names if _is_expression(tokens, names) else frozenset()
+    # Some number for all names gives an expression a value.
+    values = (_value(tokens, dict.fromkeys(names, Fraction(number))) for number in (1, 97))
+    return names if any(value is not None for value in values) else frozenset()
 
 
 def replace_names(text: str, extents: Mapping[str, Dim]) -> Dim:
@@ -57,11 +59,6 @@ def replace_names(text: str, extents: Mapping[str, Dim]) -> Dim:
     tokens = _tokens(replaced)
     number = None if tokens is None else _value(tokens, {})
     return replaced if number is None or number.denominator != 1 or number < 0 else int(number)
-
-
-def _is_expression(tokens: Sequence[str], names: frozenset[str]) -> bool:
-    """Tell whether some number for all names gives the expression a value."""
-    return any(_value(tokens, dict.fromkeys(names, Fraction(number))) is not None for number in (1, 97))
 
 
 def _tokens(text: str) -> list[str] | None:
@@ -96,10 +93,7 @@ class _Parsing:
 
     def sum(self) -> Fraction:
         """Parse a sum, and return what it amounts to."""
-        return self._row(SUMS, self._product)
-
-    def _product(self) -> Fraction:
-        return self._row(PRODUCTS, self._signed)
+        return self._row(SUMS, lambda: self._row(PRODUCTS, self._signed))
 
     def _row(self, operators: Mapping[str, Binary], part: Callable[[], Fraction]) -> Fraction:
         value = part()

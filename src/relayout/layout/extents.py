@@ -136,7 +136,9 @@ def _factors(text: str) -> list[str]:
         return []
     pieces, factors = _pieces(text), list[str]()
     for piece in pieces:
-        bare = _bare(piece)
+        bare = piece  # without parentheses around parentheses
+        while bare.startswith("((") and bare.endswith("))") and _closes_last(bare[1:-1]):
+            bare = bare[1:-1]
         if _is_factor(bare):
             factors.append(bare)
         elif piece.startswith("(") and _closes_last(piece):
@@ -161,13 +163,6 @@ def _pieces(text: str) -> list[str]:
 def _is_factor(text: str) -> bool:
     """Tell whether a text is a number, a name or a quotient: in a product any other stands in parentheses."""
     return text.isidentifier() or text.isdecimal() or quotient(text) is not None
-
-
-def _bare(factor: str) -> str:
-    """Return a factor without parentheses around parentheses."""
-    while factor.startswith("((") and factor.endswith("))") and _closes_last(factor[1:-1]):
-        factor = factor[1:-1]
-    return factor
 
 
 def _closes_last(text: str) -> bool:

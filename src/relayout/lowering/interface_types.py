@@ -89,20 +89,17 @@ def normalize_inputs(
                 " uint8 or float32"
             )
     fed = "uint8, fed as it is" if input_type == "uint8" else "fed as it is"
-    return tuple(
+    sentences = [
         f"input {name}: {fed}, normalized here: ({name} - {_text(mean)}) / {_text(std)}"
         for name, (mean, std) in normalizations.items()
-    ) + tuple(
-        _of_pixels(name, pair) for name, pair in normalizations.items() if input_type == "uint8" and _are_small(pair)
-    )
+    ]
+    for name, pair in normalizations.items() if input_type == "uint8" else ():
+        if all(max(map(abs, numbers)) < 1 for numbers in pair):  # those of images from 0 to 1, or from -1 to 1
+            sentences.append(_of_pixels(name, pair))
+    return tuple(sentences)
 
 
 PIXEL = 255  # the largest pixel of 8 bits
-
-
-def _are_small(pair: Numbers) -> bool:
-    """Return whether means and deviations are those of images from 0 to 1, or from -1 to 1."""
-    return all(max(map(abs, numbers)) < 1 for numbers in pair)
 
 
 def _of_pixels(name: str, pair: Numbers) -> str:

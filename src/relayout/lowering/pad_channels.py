@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from relayout.apply.blocks import JOINED, BlockSizes, Groups
 from relayout.graph.source_names import stands_for
-from relayout.graph.subgraphs import all_nodes, bodies, captured
+from relayout.graph.subgraphs import all_graphs, all_nodes, captured
 from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Operator, Regrouped, Signature
@@ -38,16 +38,12 @@ def join_tiles(
     if not any(JOINED in node.meta for node in nodes):
         return 0
     joining = _Joining(model, frozenset(alike.split()))
-    for graph in _graphs(model.graph):
+    graphs = list(all_graphs(model.graph))
+    for graph in graphs:
         joining.decide(graph)
-    for graph in _graphs(model.graph):
+    for graph in graphs:
         joining.write(graph)
     return joining.count
-
-
-def _graphs(graph: ir.Graph) -> list[ir.Graph]:
-    """Return a graph and the bodies of its nodes, outer ones first."""
-    return [graph, *(inner for node in graph for body in bodies(node) for inner in _graphs(body))]
 
 
 @dataclass

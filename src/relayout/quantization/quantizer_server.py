@@ -83,13 +83,10 @@ class Job:
         with open(result, "wb") as file:
             file.write(quantized.quantized_model)
         if self.last:
-            self._run(result)
-
-    def _run(self, path: str) -> None:
-        """Run the quantized file on the last sample: LiteRT must load it."""
-        utilities = import_module("ai_edge_quantizer.utils.tfl_interpreter_utils")
-        interpreter = import_module("ai_edge_litert.interpreter").Interpreter(path, num_threads=1)
-        utilities.invoke_interpreter_signature(interpreter, self.last, self.key)
+            # LiteRT must load the quantized file.
+            utilities = import_module("ai_edge_quantizer.utils.tfl_interpreter_utils")
+            interpreter = import_module("ai_edge_litert.interpreter").Interpreter(result, num_threads=1)
+            utilities.invoke_interpreter_signature(interpreter, self.last, self.key)
 
 
 JOB = Job()

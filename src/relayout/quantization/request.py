@@ -1,5 +1,6 @@
 """A user's request to quantize a `.tflite` result."""
 
+import importlib.util
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -64,14 +65,8 @@ def request_of(
     for option, dtype in (("--input-type", input_type), ("--output-type", output_type)):
         if kind == "int16x8" and dtype in ("int8", "uint8"):
             raise LayoutError(f"{option} {dtype}: the integers of --quantize int16x8 have 16 bits: leave it out")
-    _refuse_missing()
+    if importlib.util.find_spec("ai_edge_quantizer") is None:
+        raise MissingQuantizerError(f"--quantize needs Google's ai-edge-quantizer: {INSTALL}")
     is_own = kind in CALIBRATED
     ends = [each if is_own and each != "int32" else None for each in (input_type, output_type)]
     return QuantizationRequest(kind, samples, tuple(keep_float), *ends)
-
-
-def _refuse_missing() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("ai_edge_quantizer") is None:
-        raise MissingQuantizerError(f"--quantize needs Google's ai-edge-quantizer: {INSTALL}")

@@ -168,17 +168,13 @@ def promised_shapes(name: str, shapes: Shapes) -> Shapes:
 
     def problem(_: Sequence[Any], outputs: Any) -> str:
         fits = isinstance(outputs, Sequence) and all(isinstance(each, tuple) and len(each) == 2 for each in outputs)
-        if fits and all(_is_type(kind) and _is_shape(shape) for kind, shape in outputs):
+        if fits and all(isinstance(kind, ir.DataType | None) and _is_shape(shape) for kind, shape in outputs):
             return ""
         return (
             f"it gives {outputs!r}; it gives a list of (ir.DataType or None, tuple of extents or None), an output each"
         )
 
     return UsersFunction(f"the shapes of {name}", shapes, otherwise=(), check=problem)
-
-
-def _is_type(kind: Any) -> bool:
-    return kind is None or isinstance(kind, ir.DataType)
 
 
 def _is_shape(shape: Any) -> bool:

@@ -111,8 +111,8 @@ class _Paths:
 
     def __post_init__(self) -> None:
         self.allowed = [list(range(len(labels))) for labels in self.problem.costs]
-        leaf = self._leaf(self.certificate)
-        paid = {key: leaf.prices[key] for key in sorted(leaf.prices) if self._is_paid(leaf, key)}
+        leaf, count = self._leaf(self.certificate), len(self.problem.values)
+        paid = {key: leaf.prices[key] for key in sorted(leaf.prices) if key[0] < count and leaf.prices[key] > 0}
         self.unit = lcm(*(price.denominator for price in paid.values()))
         self.prices = {key: int(price * self.unit) for key, price in paid.items()}
         self.capacities = dict(self.prices)
@@ -138,9 +138,6 @@ class _Paths:
             self.allowed[node] = sorted(certificate.parts[part])
             certificate = certificate.children[part]
         return Leaf(certificate.prices)
-
-    def _is_paid(self, leaf: Leaf, key: Price) -> bool:
-        return key[0] < len(self.problem.values) and leaf.prices[key] > 0
 
     def _now(self, port: ValueEnd) -> int:
         return port.orders[self.choice[port.node]]

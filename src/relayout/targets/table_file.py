@@ -78,7 +78,8 @@ def read_table(path: Path) -> Target:
         hint = "`relayout targets --new my-npu > my-npu.toml` writes an example"
         reason = getattr(error, "strerror", None) or error
         raise ReadError(f"cannot read '{printable(str(path))}': {reason}", hint=hint) from None
-    lines = STRINGS.sub(_blanked, text).split("\n")
+    # Of a text of several lines the ends of lines stay; a text of one line may be a key.
+    lines = STRINGS.sub(lambda match: "\n" * match[0].count("\n") or match[0], text).split("\n")
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -107,11 +108,6 @@ def _as_toml(value: Any) -> str:
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {_as_toml(each)}" for key, each in value.items()) + " }"
     return json.dumps(value, default=str)
-
-
-def _blanked(match: re.Match[str]) -> str:
-    """Return the ends of lines of a text of several lines; a text of one line, which may be a key, as it is."""
-    return "\n" * match[0].count("\n") or match[0]
 
 
 class _Table:

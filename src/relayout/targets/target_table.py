@@ -70,66 +70,43 @@ def guard_rows(target: "Target") -> None:
             return each
         return each._replace(function=_guarded(f"{where}pass {each.name!r}", each.function, check=_no_report))
 
-    columns: dict[str, Any] = {
-        "kernels": [
-            (row, {"limits": conditions(row.limits), "when": None if row.when is None else condition(row.when)})
-            for row in target.kernels
-        ],
-        "expansions": [
-            (
-                row,
-                {
-                    "limits": conditions(row.limits),
-                    "steps": _guarded(
-                        f"{where}the expansion of {row.op_type}", row.steps, otherwise=(), check=_unwritable
-                    ),
-                },
-            )
-            for row in target.expansions
-        ],
-        "units": [
-            (
-                row,
-                {"limits": conditions(row.limits)}
-                | {
-                    name: _guarded(f"{where}`{name}` of a unit of {row.op_types}", getattr(row, name))
-                    for name in ("channel", "attributes", "squeezed")
-                },
-            )
-            for row in target.units
-        ],
-    }
-    changed: dict[str, Any] = {
-        name: tuple([_replaced(row, columns) for row, columns in rows]) for name, rows in columns.items()
-    }
-    changed["fusions"] = tuple(
-        [
-            row._replace(
-                limits=conditions(row.limits),
-                activations={
-                    name: _guarded(f"{where}the parameters of {name} in a fusion of {row.op_type}", function)
-                    for name, function in row.activations.items()
-                },
-            )
-            for row in target.fusions
-        ]
+    def with_columns(row: Any, **columns: Any) -> Any:
+        columns["limits"] = conditions(row.limits)
+        different = {name: value for name, value in columns.items() if getattr(row, name) is not value}
+        return replace(row, **different) if different else row
+
+    def expansion(row: Expansion) -> Any:
+        what = f"{where}the expansion of {row.op_type}"
+        return with_columns(row, steps=_guarded(what, row.steps, otherwise=(), check=_unwritable))
+
+    def unit(row: Unit) -> Any:
+        functions = {name: getattr(row, name) for name in ("channel", "attributes", "squeezed")}
+        what = f"of a unit of {row.op_types}"
+        return with_columns(
+            row, **{name: _guarded(f"{where}`{name}` {what}", each) for name, each in functions.items()}
+        )
+
+    def fusion(row: Fusion) -> Fusion:
+        what = f"in a fusion of {row.op_type}"
+        activations = {
+            name: _guarded(f"{where}the parameters of {name} {what}", each) for name, each in row.activations.items()
+        }
+        return row._replace(limits=conditions(row.limits), activations=activations)
+
+    vars(target).update(
+        kernels=tuple([with_columns(row, when=row.when and condition(row.when)) for row in target.kernels]),
+        expansions=tuple(map(expansion, target.expansions)),
+        units=tuple(map(unit, target.units)),
+        fusions=tuple(map(fusion, target.fusions)),
+        price=_guarded(f"{where}`price`", target.price, check=_no_price),
+        tflite=_guarded(f"{where}`tflite`", target.tflite),
+        single_consumers=_guarded(f"{where}`single_consumers`", target.single_consumers),
+        lowering=tuple(map(own, target.lowering)),
     )
-    for name in ("price", "tflite", "single_consumers"):
-        if (function := getattr(target, name)) is not None:
-            options = {"check": _no_price} if name == "price" else {}
-            changed[name] = _guarded(f"{where}`{name}`", function, **options)
-    changed["lowering"] = tuple(map(own, target.lowering))
-    vars(target).update(changed)
-
-
-def _replaced(row: Any, columns: dict[str, Any]) -> Any:
-    """Return a row with other columns; the row itself where they are the same."""
-    different = {name: value for name, value in columns.items() if getattr(row, name) is not value}
-    return replace(row, **different) if different else row
 
 
 def _guarded(what: str, function: Any, **options: Any) -> Any:
-    return UsersFunction(what, function, **options) if is_users(function) else function
+    return UsersFunction(what, function, **options) if function is not None and is_users(function) else function
 
 
 def _no_report(_: Sequence[Any], answer: Any) -> str:
@@ -409,15 +386,11 @@ class Target:
 
     def _lacks(self, known: "_Standard") -> str:
         reasons = [row.lacks(known.operator, known.elements) for row in self._rows(known)]
-        if not reasons:
-            return self._not_there(known)
-        return "" if not all(reasons) else reasons[0]
-
-    def _not_there(self, known: "_Standard") -> str:
-        """Return why no row is about a node: no row has its operator, or it meets none of their conditions."""
-        rows = self._by_operator.get((known.domain, known.name), ())
-        whens = dict.fromkeys(str(row.when) for row in rows)
-        return f"it runs {known.name} only with: {', '.join(whens)}" if rows else f"{known.name} {NOT_THERE}"
+        if reasons:
+            return "" if not all(reasons) else reasons[0]
+        # No row is about the node: no row has its operator, or it meets none of their conditions.
+        whens = dict.fromkeys(str(row.when) for row in self._by_operator.get((known.domain, known.name), ()))
+        return f"it runs {known.name} only with: {', '.join(whens)}" if whens else f"{known.name} {NOT_THERE}"
 
     def claims(self, operator: Operator) -> bool:
         """Tell whether the target runs a node, in one of its layouts."""

@@ -178,15 +178,6 @@ class _Normalization(NamedTuple):
     words: Mapping[str, float]  # the step of 16 bits of each value
 
 
-def _groups(
-    number: int, channels: int, axes: tuple[int, ...], elements: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the extents in which groups of channels are normalized, none for an image's own, and the axes of means."""
-    if number == 1:
-        return (), (1, *axes)
-    return ((), axes) if number == channels else ((number, elements), (2,))
-
-
 def _normalization_of(operator: Operator, scales: Candidate) -> _Normalization | None:
     """Return a normalization of bytes with constant parameters and known extents; None of any other.
 
@@ -210,7 +201,10 @@ def _normalization_of(operator: Operator, scales: Candidate) -> _Normalization |
         weight = weight.repeat(channels // len(weight), 0)  # up to opset 20 the scales are those of groups
         bias = bias.repeat(channels // len(bias), 0)
         extents.append(channels // number)
-        groups, axes = _groups(number, channels, axes, prod(extents))
+        if number == 1:
+            axes = (1, *axes)
+        elif number != channels:
+            groups, axes = (number, prod(extents)), (2,)
     ends = scales.result.real(np.array(scales.result.limits)).tolist()
     reach, step = np.maximum(*(np.abs(end - bias) for end in ends)), scales.first.step
     count = prod(extents)

@@ -139,14 +139,6 @@ def _stretch(operator: DraftOperator, tensor: DraftTensor) -> str:
     return f"{mark}l" if operator.name.startswith("SELECT") and 0 < rank < len(dims) and mark != "s" else mark
 
 
-def _axes(operator: DraftOperator, place: int) -> list[int]:
-    """Return the axes that an operand names."""
-    stated, data = operator.inputs[place], _data(operator)
-    if stated is None or stated.array is None:
-        return []
-    return sorted({int(axis) % max(len(data.dims), 1) for axis in stated.array.reshape(-1)})
-
-
 def _data(operator: DraftOperator) -> DraftTensor:
     """Return the operand that holds the elements."""
     places = PARAMETERS.get(operator.name, ())
@@ -154,7 +146,10 @@ def _data(operator: DraftOperator) -> DraftTensor:
 
 
 def _named_axes(operator: DraftOperator) -> str:
-    return "axes " + ",".join(map(str, _axes(operator, PARAMETERS[operator.name][-1])))
+    """Return the axes that an operand names."""
+    stated, rank = operator.inputs[PARAMETERS[operator.name][-1]], max(len(_data(operator).dims), 1)
+    axes = () if stated is None or stated.array is None else {int(axis) % rank for axis in stated.array.reshape(-1)}
+    return "axes " + ",".join(map(str, sorted(axes)))
 
 
 def _own_axis(operator: DraftOperator) -> str:
@@ -188,8 +183,7 @@ def _depthwise(operator: DraftOperator) -> str:
 def _batches(operator: DraftOperator) -> str:
     """Return which operands of a product of matrices are transposed, and whether their batch axes differ."""
     first, second = (each.dims[:-2] for each in operator.inputs[:2] if each is not None)
-    adjoint = [name for name in ("adj_x", "adj_y") if operator.options.get(name)]
-    return " ".join([*adjoint, *(["stretched"] if first != second else [])])
+    return _words(operator, "adj_x", "adj_y", stretched=first != second)
 
 
 def _twice(operator: DraftOperator) -> str:
@@ -200,10 +194,9 @@ def _twice(operator: DraftOperator) -> str:
 
 def _strided(operator: DraftOperator) -> str:
     """Return what the masks of a STRIDED_SLICE ask for, and whether it runs backwards."""
-    masks = [name for name in ("shrink_axis_mask", "new_axis_mask", "ellipsis_mask") if operator.options.get(name)]
     steps = operator.inputs[3]
     backwards = steps is not None and steps.array is not None and bool((steps.array < 0).any())
-    return " ".join([*masks, *(["backwards"] if backwards else [])])
+    return _words(operator, "shrink_axis_mask", "new_axis_mask", "ellipsis_mask", backwards=backwards)
 
 
 def _slopes(operator: DraftOperator) -> str:
@@ -216,9 +209,11 @@ def _slopes(operator: DraftOperator) -> str:
     return "by channel" if all(dim == 1 for dim in slopes.dims[:-1]) else "by element"
 
 
-def _images(operator: DraftOperator) -> str:
-    """Return how a RESIZE places its samples."""
-    return " ".join(name for name in ("align_corners", "half_pixel_centers") if operator.options.get(name))
+def _words(operator: DraftOperator, *options: str, **others: bool) -> str:
+    """Return the names of the options that an operator has, and of other facts that hold."""
+    return " ".join(
+        [name for name in options if operator.options.get(name)] + [name for name in others if others[name]]
+    )
 
 
 DETAILS: Mapping[str, Callable[[DraftOperator], str]] = {  # builtin -> what else its form says
@@ -226,7 +221,9 @@ DETAILS: Mapping[str, Callable[[DraftOperator], str]] = {  # builtin -> what els
     **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD"), _padded),
     "UNPACK": _own_axis,
     **dict.fromkeys(STRETCHED, _twice),
-    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), _images),
+    **dict.fromkeys(
+        ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), lambda each: _words(each, "align_corners", "half_pixel_centers")
+    ),
     "GATHER": lambda operator: f"{_own_axis(operator)} batch {operator.options.get('batch_dims', 0)}",
     "CONV_2D": _window,
     "DEPTHWISE_CONV_2D": _depthwise,

@@ -8,7 +8,6 @@ one; all of them are one convolution with as many times the channels. The sums o
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import onnx_ir as ir
 
 from relayout.formats.tflite.container.enums import Padding, TensorType
@@ -83,7 +82,12 @@ def _kernel(op: Operation, places: Sequence[Sequence[Place]]) -> ir.Value:
     """Return the real numbers of the kernel of all places, `(y x o) i h w`."""
     kernel, count = op.input(1), len(places)
     shape = ir.Shape((kernel.shape[0] * count, kernel.shape[3], *(place.window for place in places[0])))
-    content = ir.LazyTensor(lambda: ir.Tensor(_spread(array(kernel), places)), ir.DataType.INT8, shape)
+
+    def one_by_one() -> ir.TensorProtocol:
+        by_output = np.moveaxis(array(kernel), -1, 1)
+        return ir.Tensor(np.concatenate([kernel_at(by_output, each) for each in places]))
+
+    content = ir.LazyTensor(one_by_one, ir.DataType.INT8, shape)
     value = op.builder.initializer(op.tensors.hint(kernel, "places"), content)
     steps = op.tensors.parameters(kernel)[0].const_value
     scale = np.zeros((), np.float32) if steps is None else np.asarray(steps, np.float32)
@@ -103,9 +107,3 @@ def _bias(op: Operation, count: int) -> ir.Value | None:
     steps = op.builder.shared(op.hint("steps"), np.tile(scale, count) if scale.size > 1 else scale.reshape(()))
     axis = 0 if scale.size > 1 else None
     return op.emit("DequantizeLinear", [value, steps], dims(value), ir.DataType.FLOAT, axis=axis)
-
-
-def _spread(kernel: npt.NDArray[np.int8], places: Sequence[Sequence[Place]]) -> npt.NDArray[np.generic]:
-    """Return a kernel `o h w i` as one convolution for each place in a block."""
-    by_output = np.moveaxis(kernel, -1, 1)
-    return np.concatenate([kernel_at(by_output, each) for each in places])
