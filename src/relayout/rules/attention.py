@@ -211,18 +211,12 @@ def _self_attention_shapes(operator: Operator) -> list[Output]:
     return [(kind, None if states is None or len(states) != PACKED else (*states[:2], last))]
 
 
-@rule("Attention", kind="layout-sensitive", domain=CONTRIBUTED, shapes=_self_attention_shapes)
+@rule("Attention", "QAttention", kind="layout-sensitive", domain=CONTRIBUTED, shapes=_self_attention_shapes)
 def contributed_attention(operator: Operator) -> Fact:
     """`x[b s c], w[c k] -> y[b s o]`: heads are packed, in its weights, too; it has no other form."""
-    inputs: Operands = {0: ("b", "s", "c"), 1: ("c", "k"), 2: ("k",), 3: ("b", "t"), 4: ("z", "b", "h", "p", "d")}
-    return _positional(operator, inputs, {0: ("b", "s", "o"), 1: ("z", "b", "h", "u", "d")})
-
-
-@rule("QAttention", kind="layout-sensitive", domain=CONTRIBUTED, shapes=_self_attention_shapes)
-def quantized_attention(operator: Operator) -> Fact:
-    """`x[b s c], w[c k] -> y[b s o]`: heads are packed, in its weights, too; it has no other form."""
-    inputs: Operands = {0: ("b", "s", "c"), 1: ("c", "k"), 2: ("k",), 5: ("b", "t"), 8: ("z", "b", "h", "p", "d")}
-    inputs |= dict.fromkeys((4, 7), ("k",))
+    mask, past, *parameters = (5, 8, 4, 7) if operator.name == "QAttention" else (3, 4)
+    inputs: Operands = {0: ("b", "s", "c"), 1: ("c", "k"), mask: ("b", "t"), past: ("z", "b", "h", "p", "d")}
+    inputs |= dict.fromkeys((2, *parameters), ("k",))
     return _positional(operator, inputs, {0: ("b", "s", "o"), 1: ("z", "b", "h", "u", "d")})
 
 

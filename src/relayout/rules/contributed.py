@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from relayout.rules.elementwise import aligned
-from relayout.rules.normalization import along, flattened_from, reduced_letters
-from relayout.rules.operator import Operator, normalized
+from relayout.rules.normalization import along, flattened_from
+from relayout.rules.operator import Operator
 from relayout.rules.registry import rule
-from relayout.rules.signature import Changes, Fact, Placement, Signature, renumbered_axis
+from relayout.rules.signature import Fact, Signature, renumbered_axis
 
 DOMAIN = "com.microsoft"
 
@@ -62,16 +62,3 @@ def qlinear_softmax(operator: Operator) -> Fact:
     """Any order; the axis is one dimension and is renumbered (before opset 13: all from the axis on stay last)."""
     normalizes = flattened_from if operator.int("opset", 0) < 13 else along
     return normalizes(operator, operator.int("axis", -1), ordered=False)
-
-
-@rule("QLinearReduceMean", kind="axis attributes", domain=DOMAIN)
-def qlinear_reduce_mean(operator: Operator) -> Fact:
-    """Any order; the reduced axes are renumbered, even in pieces."""
-    letters, axes = operator.letters(), operator.ints("axes")
-    gone = tuple(letters[axis] for axis in normalized(axes, len(letters))) if axes else letters
-
-    def changes(placement: Placement) -> Changes:
-        return Changes({"axes": placement.axes(gone)}) if axes else Changes()
-
-    output = reduced_letters(letters, gone, operator.int("keepdims", 1))
-    return Signature(operator.operands({0: letters}), (output,), changes=changes, across=frozenset(gone))

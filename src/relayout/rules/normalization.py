@@ -45,6 +45,7 @@ def reduced_letters(letters: Letters, axes: Letters, keep: int) -> Letters:
     "ReduceSum ReduceSumSquare",
     kind="axis attributes",
 )
+@rule("QLinearReduceMean", kind="axis attributes", domain="com.microsoft")
 def reduction(operator: Operator) -> Fact:
     """Any order; the reduced axes are renumbered, even in pieces; computed ones only where axes are kept."""
     letters = operator.letters()
@@ -360,23 +361,13 @@ def rms_normalization(operator: Operator) -> Fact:
     return over_last(operator, operator.int("axis", -1), (1,))
 
 
-@rule("SkipLayerNormalization", kind="axis attributes", domain="com.microsoft")
+@rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization", kind="axis attributes", domain="com.microsoft")
 def skip_layer_normalization(operator: Operator) -> Fact:
     """`x[*d c], skip[*d c], scale[c] -> y[*d c]`: c last; d in any order."""
-    return _with_skip(operator, (2, 3, 4))
-
-
-@rule("SkipSimplifiedLayerNormalization", kind="axis attributes", domain="com.microsoft")
-def skip_simplified_layer_normalization(operator: Operator) -> Fact:
-    """`x[*d c], skip[*d c], scale[c] -> y[*d c]`: c last; d in any order."""
-    return _with_skip(operator, (2, 3))
-
-
-def _with_skip(operator: Operator, scales: tuple[int, ...]) -> Signature | None:
     letters = operator.letters(least=1)
     if operator.shape() != operator.shape(1):
         return None  # the skip is stretched over the batch
-    inputs = operator.operands({0: letters, 1: letters, **dict.fromkeys(scales, letters[-1:])})
+    inputs = operator.operands({0: letters, 1: letters, **dict.fromkeys((2, 3, 4), letters[-1:])})
     # Kernels count the dimensions, so none may lie in pieces.
     last = letters[-1:]
     return Signature(inputs, operator.results(letters), block=frozenset(letters), tail=last, across=frozenset(last))

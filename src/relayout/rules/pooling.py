@@ -121,12 +121,7 @@ def crop(operator: Operator) -> Fact:
 
 @rule("RoiAlign", kind="layout-sensitive", layouts={0: "NC"})
 @rule("CropAndResize", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
+@rule("MaxRoiPool", kind="layout-sensitive", layouts={0: "NC"})
 def regions(operator: Operator) -> Fact:
     """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
     return positional(operator, {0: "n c s0 s1", 1: "r q", 2: "r"}, "r c t0 t1", "r c")
-
-
-@rule("MaxRoiPool", kind="layout-sensitive", layouts={0: "NC"})
-def max_roi_pool(operator: Operator) -> Fact:
-    """`x[n c h w], rois[r q] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
-    return regions(operator)

@@ -72,16 +72,11 @@ def _by_unknown_scales(operator: Operator, letters: Letters, axis: int) -> Signa
 
 
 @rule("DequantizeLinear", kind="axis attributes", repeats=True)
+@rule("DequantizeLinear", kind="axis attributes", domain="com.microsoft", repeats=True)
 @rule("QuantizeLinear", kind="axis attributes")
+@rule("QuantizeLinear", kind="axis attributes", domain="com.microsoft")
 def quantization(operator: Operator) -> Fact:
     """Any order; the axis of per-channel scales is one dimension and follows (in order, where scales are per block)."""
-    return quantized_along(operator, operator.int("axis", 1))
-
-
-@rule("DequantizeLinear", kind="axis attributes", domain="com.microsoft", repeats=True)
-@rule("QuantizeLinear", kind="axis attributes", domain="com.microsoft")
-def contributed(operator: Operator) -> Fact:
-    """Any order; the axis of per-channel scales is one dimension and follows."""
     return quantized_along(operator, operator.int("axis", 1))
 
 

@@ -173,20 +173,10 @@ def _scaled(bounds: Sequence[Bound], old: Sequence[Extent], new: Sequence[Extent
 
 
 @rule("Pad", kind="axis attributes")
+@rule("Pad", kind="axis attributes", domain="com.microsoft")
 def pad(operator: Operator) -> Fact:
     """Any order; the padded axes are dimensions in order, and the pads follow, even where they are computed."""
-    return padding(operator, as_input=operator.version >= 11)
-
-
-@rule("Pad", kind="axis attributes", domain="com.microsoft")
-def contributed_pad(operator: Operator) -> Fact:
-    """Any order; the padded axes are dimensions in order, and the pads follow, even where they are computed."""
-    return padding(operator, as_input=True)
-
-
-def padding(operator: Operator, *, as_input: bool) -> Signature | None:
-    """Return the signature of a Pad whose pads are an attribute or an input."""
-    letters = operator.letters()
+    letters, as_input = operator.letters(), operator.version >= 11 or operator.domain == "com.microsoft"
     pads = operator.integers(1) if as_input else operator.ints("pads") or operator.ints("paddings")
     chosen = operator.integers(3) if operator.has(3) else tuple(range(len(letters)))
     if chosen is None:
@@ -326,19 +316,9 @@ def gather(operator: Operator) -> Fact:
     return Signature((letters, inner), (output,), frozenset({gathered_axis}), changes=renumbered_axis(gathered_axis))
 
 
-@rule("GatherElements", kind="axis attributes")
-def gather_elements(operator: Operator) -> Fact:
-    """Any order, the same for data and indices; the axis is one dimension in order and is renumbered."""
-    return _elements(operator, (0, 1))
-
-
-@rule("ScatterElements", "Scatter", kind="axis attributes")
-def scatter_elements(operator: Operator) -> Fact:
+@rule("GatherElements", "ScatterElements", "Scatter", kind="axis attributes")
+def elements_by_index(operator: Operator) -> Fact:
     """Any order, the same for data, indices and updates; the axis is one dimension in order and is renumbered."""
-    return _elements(operator, (0, 1, 2))
-
-
-def _elements(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:
     data, indices = operator.shape(), operator.shape(1)
     if not data or indices is None or len(data) != len(indices):
         return None
@@ -346,24 +326,15 @@ def _elements(operator: Operator, inputs: tuple[int, ...]) -> Signature | None:
     axis = letters[operator.int("axis", 0) % len(data)]
     # Where the indices cover only the first items of an axis, its order counts.
     partly = {letter for letter, whole, part in zip(letters, data, indices, strict=True) if whole != part}
-    operands = operator.operands(dict.fromkeys(inputs, letters))
+    operands = operator.operands(dict.fromkeys(range(3), letters))
     return Signature(operands, (letters,), frozenset({axis} | partly), changes=renumbered_axis(axis))
 
 
 @rule("GatherND", kind="axis attributes")
+@rule("GatherND", kind="axis attributes", domain="com.microsoft")
 def gather_nd(operator: Operator) -> Fact:
     """`x[*g *r], i[*i t] -> y[*i *r]`: g and i in any order, the index tuples t follow; r last (batch axes first)."""
-    return indexed_by_tuples(operator, operator.int("batch_dims", 0))
-
-
-@rule("GatherND", kind="axis attributes", domain="com.microsoft")
-def contributed_gather_nd(operator: Operator) -> Fact:
-    """`x[*g *r], i[*i t] -> y[*i *r]`: g and i in any order, the index tuples t follow; r last."""
-    return indexed_by_tuples(operator, 0)
-
-
-def indexed_by_tuples(operator: Operator, batch: int) -> Signature | None:
-    """Return the signature of GatherND with the first `batch` axes shared by data and indices."""
+    batch = operator.int("batch_dims", 0)
     axis_groups = _tuples(operator, batch)
     if axis_groups is None:
         return None
