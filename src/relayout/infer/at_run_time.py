@@ -76,21 +76,15 @@ def lexicographic(first: Formulation, second: Problem) -> Problem:
         first: what counts. It stays alone where numbers become too large for a solver.
         second: of the same labels.
     """
-    in_bytes, more = first.weights.bytes_in, 1 + _most(second)
+    in_bytes, more = first.weights.bytes_in, 1 + second.most()
     costs = tuple(tuple(map(in_bytes, each)) for each in first.problem.costs)
     moved = [value._replace(weight=in_bytes(value.weight), more=in_bytes(value.more)) for value in first.problem.values]
-    if _most(Problem(costs, tuple(moved))) * more > EXACT:
+    if Problem(costs, tuple(moved)).most() * more > EXACT:
         return first.problem
     both = zip(costs, second.costs, strict=True)
     costs = tuple(tuple(a * more + b for a, b in zip(*each, strict=True)) for each in both)
     scaled = (value._replace(weight=value.weight * more, more=value.more * more) for value in moved if value.weight)
     return Problem(costs, (*scaled, *second.values))
-
-
-def _most(problem: Problem) -> int:
-    """Return what no choice costs more than."""
-    transposed = (len(value.readers) * (value.weight + value.more) for value in problem.values)
-    return sum(max(each, default=0) for each in problem.costs) + sum(transposed)
 
 
 def _is_sure(beaten: Sequence[Mapping[str, int]]) -> bool:

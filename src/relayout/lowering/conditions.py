@@ -213,6 +213,26 @@ def _pads(operator: Operator) -> bool:
 
 
 PADS = Condition("constant pads of at least 0", _pads)
+
+
+def constant_slice(line: str, takes: Callable[[int], bool]) -> Condition:
+    """A Slice has constant bounds, and steps that are taken."""
+
+    def holds(operator: Operator) -> bool:
+        slots = [slot for slot in range(1, len(operator.inputs)) if operator.has(slot)]
+        return all(operator.constant(slot) is not None for slot in slots) and all(
+            map(takes, operator.integers(4) or ())
+        )
+
+    return Condition(f"constant bounds, {line}", holds)
+
+
+def is_unpadded(operator: Operator) -> bool:
+    """Tell whether a window has no border."""
+    mode = operator.string("auto_pad", "NOTSET")
+    return mode == "VALID" or (mode == "NOTSET" and not any(operator.ints("pads") or ()))
+
+
 CONSTANT_MODE = attribute("mode", ("constant",), "constant")
 RESIZE_PLAIN = Condition(
     "no antialias, no exclude_outside, keep_aspect_ratio_policy stretch",

@@ -109,24 +109,25 @@ def claims(
     with whole_units(model):
         model_parts = parts(model, target)
         on_target = {node for part in model_parts if part.claimed for node in part.nodes}
-        totals, run, reasons = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
+        totals, reasons = Counter[str](), Counter[tuple[str, str]]()
         for node in _operators(model, model_parts):
             name = _name(node)
             totals[name] += 1
-            if node in on_target:
-                run[name] += 1
-            else:
+            if node not in on_target:
                 reasons[name, target.why_not(operator_of(model, node)) or ELSEWHERE] += 1
         borders = Counter(_name(node) for node in _borders(model.graph, on_target))
-    rows = [
-        OperatorClaims(name, run[name], total, {why: count for (each, why), count in reasons.items() if each == name})
-        for name, total in totals.items()
-    ]
-    rows.sort(key=lambda row: (row.claimed - row.total, row.operator))
-    claimed = sum(part.claimed for part in model_parts)
-    return Claims(
-        target.name, run.total(), totals.total(), claimed, len(model_parts), tuple(rows), dict(borders.most_common())
-    )
+    claimed, total = sum(part.claimed for part in model_parts), totals.total()
+    rows, listed_borders = _rows(totals, reasons), dict(borders.most_common())
+    return Claims(target.name, total - reasons.total(), total, claimed, len(model_parts), rows, listed_borders)
+
+
+def _rows(totals: Mapping[str, int], reasons: Mapping[tuple[str, str], int]) -> tuple[OperatorClaims, ...]:
+    """Return a row for each operator, of how many there are and why some do not run, those first."""
+    rows = []
+    for name, total in totals.items():
+        own = {reason: count for (each, reason), count in reasons.items() if each == name}
+        rows.append(OperatorClaims(name, total - sum(own.values()), total, own))
+    return tuple(sorted(rows, key=lambda row: (row.claimed - row.total, row.operator)))
 
 
 def _operators(model: ir.Model, model_parts: Iterable[Part]) -> Iterator[ir.Node]:
@@ -210,10 +211,5 @@ def file_claims(
     places: dict[str, list[str]] = {}
     for each in refused:
         places.setdefault(f"{each.name}: {each.reason}", []).append(each.tensor)
-    rows = []
-    for name, total in counts.items():
-        own = {reason: count for (builtin, reason), count in reasons.items() if builtin == name}
-        rows.append(OperatorClaims(name, total - sum(own.values()), total, own))
-    rows.sort(key=lambda row: (row.claimed - row.total, row.operator))
-    total = sum(counts.values())
-    return FileClaims(target, total - len(refused), total, int(not refused), 1, tuple(rows), {}, places)
+    total, rows = sum(counts.values()), _rows(counts, reasons)
+    return FileClaims(target, total - len(refused), total, int(not refused), 1, rows, {}, places)

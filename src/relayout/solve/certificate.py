@@ -23,7 +23,7 @@ from math import ceil, prod
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from relayout.solve.elimination import has_room, least_cost
-from relayout.solve.problem import Problem, Value, ValueEnd
+from relayout.solve.problem import Problem, Value
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -182,7 +182,7 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
             if labels is None:
                 labels = reduced[port.node] = list(problem.costs[port.node])
             if (index, position) not in labels_by_order:
-                labels_by_order[index, position] = _labels_by_order(port)
+                labels_by_order[index, position] = port.labels_by_order()
             for label in labels_by_order[index, position].get(order, ()):
                 labels[label] += pays
     for index, paid in hard.items():
@@ -196,14 +196,6 @@ def _leaf_gain(problem: Problem, leaf: Leaf, allowed: Mapping[int, frozenset[int
         allowed_costs = [labels[label] for label in allowed[node]] if node in allowed else labels
         gain += min(allowed_costs) - min(problem.costs[node])
     return gain
-
-
-def _labels_by_order(end: ValueEnd) -> dict[int, list[int]]:
-    """Return order -> the labels of the end's node that give or want it."""
-    labels: dict[int, list[int]] = {}
-    for label, order in enumerate(end.orders):
-        labels.setdefault(order, []).append(label)
-    return labels
 
 
 def refunds(

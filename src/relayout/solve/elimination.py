@@ -142,7 +142,7 @@ def elimination_order(
     values: Sequence[int],  # the values that touch them
 ) -> tuple[int, ...] | None:
     """Return the order that eliminates the node with the smallest table first; None where the tables are too large."""
-    if _most(problem, nodes, values) >= EXACT:
+    if problem.most(nodes, values) >= EXACT:
         return None
     scopes = _Scopes(problem, nodes, values)
     steps = {node: scopes.step(node) for node in scopes.tables_of}
@@ -166,7 +166,7 @@ def elimination_order(
 
 def has_room(problem: Problem, order: Sequence[int], values: Sequence[int]) -> bool:
     """Tell whether an order names each node once, its tables are small enough, and the costs exact in 64 bits."""
-    if _most(problem, order, values) >= EXACT:
+    if problem.most(order, values) >= EXACT:
         return False
     scopes, room = _Scopes(problem, order, values), MOST_CELLS
     if sorted(order) != sorted(scopes.tables_of):
@@ -293,9 +293,3 @@ def _value_table(value: Value, scope: Scope) -> NDArray[np.int64]:
             paid = paid * (wish != earlier)
         cells += paid
     return cells
-
-
-def _most(problem: Problem, nodes: Sequence[int], values: Sequence[int]) -> int:
-    """Return a cost that no choice of a component exceeds."""
-    moved = sum(len(value.readers) * (value.weight + value.more) for value in map(problem.values.__getitem__, values))
-    return moved + sum(max(problem.costs[node]) for node in nodes if node >= 0)

@@ -26,6 +26,13 @@ class ValueEnd(NamedTuple):
     node: int  # index of the node
     orders: tuple[int, ...]  # label -> order; orders are numbered per value
 
+    def labels_by_order(self) -> dict[int, list[int]]:
+        """Return order -> the labels of the node that give or want it."""
+        labels: dict[int, list[int]] = {}
+        for label, order in enumerate(self.orders):
+            labels.setdefault(order, []).append(label)
+        return labels
+
 
 class Value(NamedTuple):
     """A value with a producer, readers, and the price of holding it in one more order."""
@@ -59,6 +66,13 @@ class Problem(NamedTuple):
             value.weight * len(transposed_orders(value, choice)) if not value.hard else _hard(value, choice)
             for value in counted_values
         )
+
+    def most(self, nodes: Sequence[int] | None = None, values: Sequence[int] | None = None) -> int:
+        """Return a cost that no choice exceeds: of everything, or of some nodes and values; no node is negative."""
+        paid = range(len(self.costs)) if nodes is None else nodes
+        counted_values = self.values if values is None else [self.values[index] for index in values]
+        moved = sum(len(value.readers) * (value.weight + value.more) for value in counted_values)
+        return moved + sum(max(self.costs[node], default=0) for node in paid if node >= 0)
 
 
 def _hard(value: Value, choice: Choice) -> int:

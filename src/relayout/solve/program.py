@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relayout.solve.certificate import MOST_WISHES, Prices
-from relayout.solve.problem import Limits, Problem, Value, ValueEnd
+from relayout.solve.problem import Limits, Problem, Value
 
 # HiGHS run so that Ctrl-C is heard while it works: in a thread of its own, asked to stop, and waited for.
 #
@@ -71,14 +71,6 @@ def run_solver(
 # The rows of one value in the linear program: a price for each order that a reader wants and nobody may give.
 
 
-def _labels(port: ValueEnd) -> dict[int, list[int]]:
-    """Order -> the labels of the port's node under which it is stored so."""
-    labels_by_order: dict[int, list[int]] = {}
-    for label, order in enumerate(port.orders):
-        labels_by_order.setdefault(order, []).append(label)
-    return labels_by_order
-
-
 MOST_FLOWS = 1 << 10  # columns of one value up to which its program is a flow
 
 FREE, EASY, HARD = 0, 1, 2  # kinds of columns by their cost: nothing, the value's weight, or more
@@ -131,7 +123,8 @@ class _Writing:
     def __init__(self, value: Value) -> None:
         self.value = value
         self.nodes = {port.node: base for base, port in reversed(list(enumerate((value.producer, *value.readers), 1)))}
-        self.reader_labels, self.producer_labels = [_labels(port) for port in value.readers], _labels(value.producer)
+        self.reader_labels = [port.labels_by_order() for port in value.readers]
+        self.producer_labels = value.producer.labels_by_order()
         self.keys: list[tuple[int, int] | None] = []
         self.terms: list[dict[Place, float]] = []
         self.lower: list[float] = []

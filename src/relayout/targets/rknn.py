@@ -14,6 +14,8 @@ from relayout.lowering.conditions import (
     STATIC,
     Condition,
     attribute,
+    constant_slice,
+    is_unpadded,
     strides,
     window_sides,
 )
@@ -38,10 +40,7 @@ SPREAD = Condition(
 )
 COUNTED_PADS = Condition(
     "no pads, or count_include_pad 1",
-    lambda operator: (
-        operator.int("count_include_pad", 0) == 1
-        or (operator.string("auto_pad", "NOTSET") in ("NOTSET", "VALID") and not any(operator.ints("pads") or ()))
-    ),
+    lambda operator: operator.int("count_include_pad", 0) == 1 or is_unpadded(operator),
 )
 
 
@@ -68,15 +67,7 @@ EDGES = Condition(
     ),
 )
 LINEAR, NEAREST = attribute("mode", ("linear",), "nearest"), attribute("mode", ("nearest",), "nearest")
-
-
-def _steps_by_one(operator: Operator) -> bool:
-    slots = [slot for slot in range(1, len(operator.inputs)) if operator.has(slot)]
-    steps = operator.integers(4) if operator.has(4) else ()
-    return all(operator.constant(slot) is not None for slot in slots) and all(step == 1 for step in steps or ())
-
-
-STEPS_OF_1 = Condition("constant bounds, steps of 1", _steps_by_one)
+STEPS_OF_1 = constant_slice("steps of 1", lambda step: step == 1)
 
 TARGET = Target(
     "rknn",

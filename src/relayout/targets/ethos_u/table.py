@@ -33,6 +33,8 @@ from relayout.lowering.conditions import (
     Condition,
     attribute,
     constant,
+    constant_slice,
+    is_unpadded,
     kernel_slot,
     strides,
 )
@@ -251,9 +253,10 @@ def _dense_weights(groups: int, operand: Quantization | None) -> Step | None:
     return Step("DequantizeLinear", (dense, scale, zero), "dense", {"axis": 0})
 
 
+SHORT = strides(LONGEST_STRIDE)
 LONG = Condition(
     f"strides above {LONGEST_STRIDE} and a border or groups",
-    lambda operator: not _is_short(operator) and (any(borders(operator) or ()) or operator.int("group", 1) > 1),
+    lambda operator: not SHORT.holds(operator) and (any(borders(operator) or ()) or operator.int("group", 1) > 1),
 )
 STRIDED_BORDER = Expansion("Conv", (NOT_DEPTHWISE, NO_DILATIONS, LONG), _behind_borders)
 
@@ -302,22 +305,13 @@ HIGHEST_WINDOW, LARGEST_WINDOW, LARGEST_PADDED = 256, 1 << 16, 8
 MOST_ROWS = 1 << 16
 
 
-def _is_unpadded(operator: Operator) -> bool:
-    mode = operator.string("auto_pad", "NOTSET")
-    return mode == "VALID" or (mode == "NOTSET" and not any(operator.ints("pads") or ()))
-
-
-def _is_short(operator: Operator) -> bool:
-    return all(step <= LONGEST_STRIDE for step in operator.ints("strides") or ())
-
-
 STRIDES = Condition(
     f"strides of at most {LONGEST_STRIDE}, or no pads and no dilations",
-    lambda operator: _is_short(operator) or (_is_unpadded(operator) and NO_DILATIONS.holds(operator)),
+    lambda operator: SHORT.holds(operator) or (is_unpadded(operator) and NO_DILATIONS.holds(operator)),
 )
 POOL_STRIDES = Condition(
     f"strides of at most {LONGEST_STRIDE}, or no pads SAME_UPPER",
-    lambda operator: _is_short(operator) or _is_unpadded(operator) or not SAME_OR_VALID.holds(operator),
+    lambda operator: SHORT.holds(operator) or is_unpadded(operator) or not SAME_OR_VALID.holds(operator),
 )
 
 WINDOW = Condition(
@@ -331,7 +325,7 @@ WINDOW = Condition(
 PADDED_WINDOW = Condition(
     f"no pads, or a window of at most {LARGEST_PADDED} × {LARGEST_PADDED} and count_include_pad 0",
     lambda operator: (
-        _is_unpadded(operator)
+        is_unpadded(operator)
         or (NO_PADDED_MEAN.holds(operator) and max(operator.ints("kernel_shape") or (0,)) <= LARGEST_PADDED)
     ),
 )
@@ -418,13 +412,7 @@ def _is_averaged(operator: Operator) -> bool:
 AVERAGED = Condition(f"neighbouring axes of at most {LONGEST:,} elements together, or in one image each", _is_averaged)
 
 
-def _is_forward(operator: Operator) -> bool:
-    bounds = [slot for slot in range(1, len(operator.inputs)) if operator.has(slot)]
-    steps = operator.integers(4) if operator.has(4) else ()
-    return all(operator.constant(slot) is not None for slot in bounds) and all(step > 0 for step in steps or ())
-
-
-FORWARD = Condition("constant bounds, steps of at least 1", _is_forward)
+FORWARD = constant_slice("steps of at least 1", lambda step: step > 0)
 FEW_ROWS = Condition(
     f"at most {MOST_ROWS:,} rows along its axis",
     lambda operator: (
@@ -455,7 +443,7 @@ TARGET = beside_litert(
     line="Arm Ethos-U55 and U65, by Vela: int8 and int16, NHWC; LiteRT's kernels run the rest",
     kernels=(
         Kernel("Conv", ("NHWC OHWI",), TYPES, IMAGE, (*WEIGHTS, STRIDES), NOT_DEPTHWISE),
-        Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, (*WEIGHTS, strides(LONGEST_STRIDE)), DEPTHWISE),
+        Kernel("Conv", ("NHWC IHWO",), TYPES, IMAGE, (*WEIGHTS, SHORT), DEPTHWISE),
         Kernel("ConvTranspose", ("NHWC OHWI",), TYPES, IMAGE, (*WEIGHTS, strides(2), SPREAD)),
         Kernel("MaxPool", ("NHWC",), TYPES, IMAGE, (NO_INDICES, *ANY, POOL_STRIDES, WINDOW)),
         Kernel("AveragePool", ("NHWC",), TYPES, IMAGE, AVERAGE),
