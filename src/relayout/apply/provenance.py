@@ -133,14 +133,11 @@ def _named(model: ir.Model, old: str, new: str) -> Iterator[tuple[ir.Value, str]
         if not stem and mark:
             yield value, f"{new}__{order}"
         elif not holding_values:
-            yield value, new if _as_it_is(value, item) else f"{new}__{TAGS.get(item.perm, 'stored')}"
+            is_same = value.shape is not None and is_identity(item.perm) and len(value.shape) == len(item.shape)
+            yield value, new if is_same else f"{new}__{TAGS.get(item.perm, 'stored')}"
         holding_values.append(value)
     if not holding_values:
         raise NamesError(f"--rename {old}={new}: {_why_not(model, old)}")
-
-
-def _as_it_is(value: ir.Value, item: Holds) -> bool:
-    return value.shape is not None and is_identity(item.perm) and len(value.shape) == len(item.shape)
 
 
 def _why_not(model: ir.Model, old: str) -> str:

@@ -115,14 +115,11 @@ def _linked(ports: Sequence[Port], holders: Held) -> bool:
             continue
         if not first:
             first = pieces
-        elif not (_are_linked(first, pieces) or align(first, pieces)):
+        elif len(first) == len(pieces) == 1 and first[0].linked is pieces[0].linked:
+            continue  # one factor each, known to be the same
+        elif not align(first, pieces):
             return False
     return True
-
-
-def _are_linked(first: tuple[Piece, ...], second: tuple[Piece, ...]) -> bool:
-    """Tell whether two axes are one factor each, and known to be the same."""
-    return len(first) == len(second) == 1 and first[0].linked is second[0].linked
 
 
 def _is_one(pieces: tuple[Piece, ...]) -> bool:

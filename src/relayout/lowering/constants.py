@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -72,3 +73,18 @@ class Constants:
         value = ir.val(tensor.name, const_value=tensor)
         self.model.graph.register_initializer(value)
         return value
+
+    def insert(
+        self,
+        before: ir.Node,  # the node that stands behind the new one
+        op_type: str,  # the operator
+        inputs: Sequence[ir.Value | None],  # what it reads
+        result: ir.Value,  # what it gives; the stem of its name
+        *attributes: ir.Attr,  # the operator's
+    ) -> ir.Value:
+        """Put a node before another one, and return its result, by a name of its own."""
+        assert before.graph is not None
+        result.name = self.names.unique(result.name or op_type)
+        name = self.names.unique(f"{result.name}/{op_type}")
+        before.graph.insert_before(before, ir.Node("", op_type, inputs, attributes, outputs=[result], name=name))
+        return result

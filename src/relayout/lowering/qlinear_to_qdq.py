@@ -136,15 +136,11 @@ class _Writer:
     def _node(
         self, before: ir.Node, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], like: ir.Value
     ) -> ir.Value:
-        stem = self.names.unique(f"{like.name}/dequantized")
-        value = ir.val(stem, _type_of(inputs[1]), like.shape)
         operands = list(inputs)
         while operands and operands[-1] is None:
             operands.pop()
-        node = ir.Node("", "DequantizeLinear", operands, attributes, outputs=[value], name=f"{stem}/DequantizeLinear")
-        assert isinstance(before.graph, ir.Graph)
-        before.graph.insert_before(before, node)
-        return value
+        result = ir.val(f"{like.name}/dequantized", _type_of(inputs[1]), like.shape)
+        return self.constants.insert(before, "DequantizeLinear", operands, result, *attributes)
 
 
 def _type_of(scale: ir.Value | None) -> ir.DataType:

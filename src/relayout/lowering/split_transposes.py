@@ -7,7 +7,6 @@ steps, `a b c d e -> (a c) (b d) e -> (a c) e (b d)`, every byte moves twice, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 
 import numpy as np
@@ -16,7 +15,6 @@ import onnx_ir as ir
 from relayout.apply.value_store import SHAPE_IS_INPUT
 from relayout.graph.subgraphs import all_nodes, become
 from relayout.layout.perm import innermost
-from relayout.light_dataclass import dataclass
 from relayout.lowering.constants import Constants
 from relayout.rules import Facts, Permuted
 from relayout.rules.facts import operator_of
@@ -35,54 +33,38 @@ def split_transposes(
     """
     if model.opset_imports.get("", 1) < SHAPE_IS_INPUT:
         return ()
-    steps, known = _Steps(Constants(model)), Facts()
+    constants, known = Constants(model), Facts()
     moving = ((node, known.of(operator_of(model, node))) for node in list(all_nodes(model.graph)))
-    divided = [node for node, fact in moving if isinstance(fact, Permuted) and steps.divide(node, fact.perm, least_run)]
+    permuted = ((node, fact.perm) for node, fact in moving if isinstance(fact, Permuted))
+    divided = [node for node, perm in permuted if _divide(constants, node, perm, least_run)]
     values = [node.outputs[0] for node in divided]
     size = int(sum(prod(each.shape.numpy()) * each.dtype.itemsize for each in values if each.shape and each.dtype))
     many = f"{len(divided)} ({size:,} bytes more, in runs)"
     return (f"Transposes that move the innermost axis among others, in two steps: {many}",) if divided else ()
 
 
-@dataclass
-class _Steps:
-    constants: Constants
+def _divide(constants: Constants, node: ir.Node, perm: tuple[int, ...], least: int) -> bool:
+    """Do a Transpose in two steps, where that pays; it is the last node of them then."""
+    value, inner = node.outputs[0], innermost(perm)
+    if not inner or value.shape is None or not value.shape.is_static():
+        return False
+    shape = value.shape.numpy()
+    place = perm.index(inner[0])
+    behind = place + len(inner)
+    outer, run, rest = prod(shape[:place]), prod(shape[place:behind]), prod(shape[behind:])
+    if run < least or outer * run * rest < LEAST_ELEMENTS:
+        return False
 
-    def divide(self, node: ir.Node, perm: tuple[int, ...], least: int) -> bool:
-        """Do a Transpose in two steps, where that pays; it is the last node of them then."""
-        value, inner = node.outputs[0], innermost(perm)
-        if not inner or value.shape is None or not value.shape.is_static():
-            return False
-        shape = value.shape.numpy()
-        place = perm.index(inner[0])
-        behind = place + len(inner)
-        outer, run, rest = prod(shape[:place]), prod(shape[place:behind]), prod(shape[behind:])
-        if run < least or outer * run * rest < LEAST_ELEMENTS:
-            return False
-        runs = (*shape[:place], *shape[behind:], *shape[place:behind])
-        perm_attribute = ir.AttrInt64s("perm", [*perm[:place], *perm[behind:], *inner])
-        step = self._before(node, "Transpose", [node.inputs[0]], runs, perm_attribute)
-        step = self._before(node, "Reshape", [step, self._constant(value, (outer, rest, run))], (outer, rest, run))
-        step = self._before(node, "Transpose", [step], (outer, run, rest), ir.AttrInt64s("perm", (0, 2, 1)))
-        become(node, "", "Reshape", [step, self._constant(value, shape)])
-        return True
+    def extents(*numbers: int) -> ir.Value:
+        return constants.new(f"{value.name}/shape", np.array(numbers, np.int64))
 
-    def _before(
-        self,
-        node: ir.Node,
-        op_type: str,
-        operands: Sequence[ir.Value | None],
-        shape: Sequence[int],
-        *attributes: ir.Attr,
-    ) -> ir.Value:
-        value, graph = node.outputs[0], node.graph
-        assert graph is not None
-        names = self.constants.names
-        name = names.unique(f"{value.name}/runs")
-        output = ir.Value(name=name, shape=ir.Shape(shape), type=value.type)
-        new = ir.Node("", op_type, operands, attributes, outputs=[output], name=names.unique(f"{name}/{op_type}"))
-        graph.insert_before(node, new)
-        return output
+    def result(*numbers: int) -> ir.Value:
+        return ir.Value(name=f"{value.name}/runs", shape=ir.Shape(numbers), type=value.type)
 
-    def _constant(self, value: ir.Value, shape: Sequence[int]) -> ir.Value:
-        return self.constants.new(f"{value.name}/shape", np.array(shape, np.int64))
+    runs = result(*shape[:place], *shape[behind:], *shape[place:behind])
+    moved = ir.AttrInt64s("perm", [*perm[:place], *perm[behind:], *inner])
+    step = constants.insert(node, "Transpose", [node.inputs[0]], runs, moved)
+    step = constants.insert(node, "Reshape", [step, extents(outer, rest, run)], result(outer, rest, run))
+    step = constants.insert(node, "Transpose", [step], result(outer, run, rest), ir.AttrInt64s("perm", (0, 2, 1)))
+    become(node, "", "Reshape", [step, extents(*shape)])
+    return True

@@ -132,15 +132,13 @@ def _by_row(operator: Operator, row: OutputRow) -> list[Output]:
             return [(kind, output[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
     for places in row.extents:
         if all(operator.rank(place[0]) == len(places) for place in places if place):
-            shapes = {slot: _read(operator, other) for slot, other in ((0, places), *row.others)}
+            shapes = {  # of extents by the (input, axis) of which each is
+                slot: tuple((operator.shape(place[0]) or ())[place[1]] if place else UNKNOWN for place in other)
+                for slot, other in ((0, places), *row.others)
+            }
             return [(kind, shapes[slot]) if slot in shapes else (None, None) for slot in range(len(node.outputs))]
     by_letters = _by_letters(operator, known=row.like is None)
     return [(None if slot else kind, shape) for slot, shape in enumerate(by_letters)]
-
-
-def _read(operator: Operator, places: Sequence[tuple[int, int] | None]) -> Shape:
-    """Return extents by the (input, axis) of which each is."""
-    return tuple((operator.shape(place[0]) or ())[place[1]] if place else UNKNOWN for place in places)
 
 
 def _has_channels_last(node: ir.Node) -> bool:
