@@ -64,9 +64,7 @@ def _fewest(
     """The forms of a site's operands with the fewest Reshapes around it: those of an operand as it is given, or as its
     readers want it, or `now`.
     """
-    tokens = [  # of each operand, leaf of its root -> the site's token
-        {leaf: (factor, k) for factor, leaves in port.factors.items() for k, leaf in enumerate(leaves)} for port in free
-    ]
+    tokens = [_tokens(port) for port in free]
     full = max(map(len, tokens), default=0)
     read = [place for place, port in enumerate(free) if not port.output]
     best, least = None, reshapes_beside(beside, now)
@@ -103,6 +101,11 @@ def _offered(
             if len(axis_tokens) == full and order_of(form) == order:
                 dimensions[tuple(tuple(axis_tokens[leaf] for leaf in dim) for dim in form)] = None
     return dimensions
+
+
+def _tokens(port: Port) -> dict[int, Token]:
+    """Leaf of the port's root -> the site's token."""
+    return {leaf: (factor, k) for factor, leaves in port.factors.items() for k, leaf in enumerate(leaves)}
 
 
 def _dealt(tokens: Mapping[int, Token], dims: Sequence[Sequence[Token]]) -> Form | None:
@@ -380,8 +383,9 @@ def _follow_readers(sites: Sequence[Site], chosen: Forms) -> None:
     led = (site for site in sites if not site.signature.with_producer)
     readers = _by_root(port for site in led for port in site.ports if not port.output)
     there: dict[Root, Counter[Form]] = {}  # root -> how many operands have it in each form
-    for port in (port for site in sites for port in site.ports):
-        there.setdefault(port.view.root, Counter())[chosen[port]] += 1
+    for site in sites:
+        for port in site.ports:
+            there.setdefault(port.view.root, Counter())[chosen[port]] += 1
 
     def before(source: Port, form: Form) -> int:
         """Count the Reshapes that bring what is dequantized into a form, from what is there without it."""

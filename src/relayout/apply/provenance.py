@@ -133,11 +133,14 @@ def _named(model: ir.Model, old: str, new: str) -> Iterator[tuple[ir.Value, str]
         if not stem and mark:
             yield value, f"{new}__{order}"
         elif not holding_values:
-            is_same = value.shape is not None and is_identity(item.perm) and len(value.shape) == len(item.shape)
-            yield value, new if is_same else f"{new}__{TAGS.get(item.perm, 'stored')}"
+            yield value, new if _as_it_is(value, item) else f"{new}__{TAGS.get(item.perm, 'stored')}"
         holding_values.append(value)
     if not holding_values:
         raise NamesError(f"--rename {old}={new}: {_why_not(model, old)}")
+
+
+def _as_it_is(value: ir.Value, item: Holds) -> bool:
+    return value.shape is not None and is_identity(item.perm) and len(value.shape) == len(item.shape)
 
 
 def _why_not(model: ir.Model, old: str) -> str:

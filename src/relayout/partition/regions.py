@@ -56,10 +56,7 @@ def levels_of(
         groups: dict[ir.Node, list[ir.Node]] = {}
         for node in nodes:
             groups.setdefault(heads[node], []).append(node)
-        waits: dict[ir.Node, list[ir.Node]] = {}  # head of a group -> those of the groups for which it waits
-        for head, members in groups.items():
-            read = dict.fromkeys(heads[each] for node in members for each in producers(node) if each in heads)
-            waits[head] = [each for each in read if each is not head]
+        waits = {head: _before(head, members, heads) for head, members in groups.items()}
         try:
             return _in_order(groups, waits, claims)
         except CycleError as error:
@@ -69,6 +66,12 @@ def levels_of(
             of_host = [head for head in cycle if not claims[groups[head][0]]]
             for node in (node for head in of_host or cycle for node in groups[head]):
                 heads[node], claims[node] = node, False
+
+
+def _before(head: ir.Node, members: Sequence[ir.Node], heads: Mapping[ir.Node, ir.Node]) -> list[ir.Node]:
+    """Return the groups for which a group waits, by their heads."""
+    read = dict.fromkeys(heads[each] for node in members for each in producers(node) if each in heads)
+    return [each for each in read if each is not head]
 
 
 def _in_order(

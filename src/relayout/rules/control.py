@@ -139,16 +139,20 @@ def scan(operator: Operator) -> Fact:
         head=tuple(letter for value in values for letter in value.head),
         changes=changes,
     )
-    # The body runs as often as the first known extent that is scanned; 0: none is known.
-    shapes = [operator.shape(states + skipped + k) for k in range(len(input_slices))]
-    extents = [shape[value.place] for value, shape in zip(input_slices, shapes, strict=True) if value.axis and shape]
-    rounds = min(next((extent for extent in extents if isinstance(extent, int)), 0), MOST_RUNS)
+    rounds = _rounds(operator, states + skipped, input_slices)
     return Nested(signature, (inside,), rounds or UNKNOWN_RUNS, surely=bool(rounds))
 
 
 def _sides(*values: _Carried) -> tuple[tuple[Letters | None, ...], tuple[Letters | None, ...]]:
     """Return the letters of values outside and inside."""
     return tuple(value.outer for value in values), tuple(value.inner for value in values)
+
+
+def _rounds(operator: Operator, first: int, read: Sequence[_Carried]) -> int:
+    """Return how often the body runs: the first known extent that is scanned; 0 where none is known."""
+    shapes = (operator.shape(first + k) for k in range(len(read)))
+    extents = (shape[value.place] for value, shape in zip(read, shapes, strict=True) if value.axis and shape)
+    return min(next((extent for extent in extents if isinstance(extent, int)), 0), MOST_RUNS)
 
 
 def _across(prefix: str, outside: Sequence[int | None], inside: Sequence[int | None], leading: Letters) -> _Carried:

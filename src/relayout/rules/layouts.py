@@ -160,10 +160,7 @@ def variant_in_layouts(
         if named != "NC":
             kernel = None if layouts.kernel is None else fitted(layouts.kernel, len(letters))
             if kernel is not None:
-                # Axes of extent 1 have no tiles: a depthwise kernel has no input channels to tile.
-                axes = zip(standard(named, len(letters)).axes, extents, strict=True)
-                ones = {axis for axis, extent in axes if extent.is_one}
-                kernel = Layout(tuple(each for each in kernel.factors if not (each.tile and each.axis in ones)))
+                kernel = _whole(kernel, named, extents)
                 inputs[slot] = tokens(letters, named, kernel, extents)
                 kernel = kernel if kernel != standard(named, len(letters)) else None
         elif slot >= 0:
@@ -200,6 +197,12 @@ def _registered(rule: Rule, layouts: OperatorLayouts, rank: int) -> Written | No
             others = dict.fromkeys(_layout_attributes(rule) - variant.attributes.keys())
             return Written(variant.domain, variant.op_type, others | dict(variant.attributes))
     return None
+
+
+def _whole(layout: Layout, named: str, extents: Sequence[Extent]) -> Layout:
+    """A kernel's layout without the tiles of axes of extent 1: a depthwise kernel has no input channels to tile."""
+    ones = {axis for axis, extent in zip(standard(named, len(extents)).axes, extents, strict=True) if extent.is_one}
+    return Layout(tuple(factor for factor in layout.factors if not (factor.tile and factor.axis in ones)))
 
 
 def _layout_attributes(rule: Rule) -> set[str]:

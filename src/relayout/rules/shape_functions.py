@@ -132,13 +132,26 @@ def _by_row(operator: Operator, row: OutputRow) -> list[Output]:
             return [(kind, output[1]) if slot in alike else (None, None) for slot in range(len(node.outputs))]
     for places in row.extents:
         if all(operator.rank(place[0]) == len(places) for place in places if place):
-            shapes = {  # of extents by the (input, axis) of which each is
-                slot: tuple((operator.shape(place[0]) or ())[place[1]] if place else UNKNOWN for place in other)
-                for slot, other in ((0, places), *row.others)
-            }
+            shapes = {slot: _read(operator, other) for slot, other in ((0, places), *row.others)}
             return [(kind, shapes[slot]) if slot in shapes else (None, None) for slot in range(len(node.outputs))]
     by_letters = _by_letters(operator, known=row.like is None)
     return [(None if slot else kind, shape) for slot, shape in enumerate(by_letters)]
+
+
+def _constants(named_values: Sequence[tuple[str, ir.Value]]) -> Iterator[tuple[str, onnx.TensorProto]]:
+    for name, value in named_values:
+        tensor = known_tensor(value)
+        if tensor is not None and tensor.size <= MOST_ELEMENTS:
+            yield name, ir.serde.serialize_tensor(tensor)
+
+
+def _type(shape: Shape | None, kind: ir.DataType | None) -> onnx.TypeProto:
+    return onnx.helper.make_tensor_type_proto(int(kind or 0), shape and [dim or None for dim in shape])
+
+
+def _read(operator: Operator, places: Sequence[tuple[int, int] | None]) -> Shape:
+    """Return extents by the (input, axis) of which each is."""
+    return tuple((operator.shape(place[0]) or ())[place[1]] if place else UNKNOWN for place in places)
 
 
 def _has_channels_last(node: ir.Node) -> bool:
@@ -180,15 +193,8 @@ def _by_schema(
     first = shapes.get("i0")
     if last and first:
         shapes["i0"] = (*first[:1], *first[-1:], *first[1:-1])
-    stated = {name: shape and [dim or None for dim in shape] for name, shape in shapes.items()}
-    make_type = onnx.helper.make_tensor_type_proto
-    types = {name: make_type(int(kind or value.dtype or 0), stated[name]) for name, value in named_values}
-    tensors = {name: known_tensor(value) for name, value in named_values}
-    data = {
-        name: ir.serde.serialize_tensor(tensor)
-        for name, tensor in tensors.items()
-        if tensor is not None and tensor.size <= MOST_ELEMENTS
-    }
+    types = {name: _type(shapes[name], kind or value.dtype) for name, value in named_values}
+    data = dict(_constants(named_values))
     node = _standard_node(operator, schema, operands)
     try:
         output_types = isolation.infer_node_outputs(schema, node, types, data, version)

@@ -184,8 +184,7 @@ def solve_two(
     network = Network()
     source, sink = network.node(), network.node()
     name = {node: network.node() for node in nodes}
-    # More than all values cost where every reader wants another order.
-    infinite = 1 + sum([len(problem.values[index].readers) * problem.values[index].weight for index in values])
+    infinite = 1 + _most(problem, values)
     for node in nodes:
         _charge(network, (source, name[node], sink), [problem.costs[node][side ^ flipped[node]] for side in (0, 1)])
     price_arcs: list[tuple[Price, int]] = []
@@ -211,6 +210,11 @@ def solve_two(
             prices[price] = flow
     reached = network.reachable(source)
     return {node: (0 if reached[name[node]] else 1) ^ flipped[node] for node in nodes}, prices
+
+
+def _most(problem: Problem, values: Sequence[int]) -> int:
+    """Return the cost of values where every reader wants another order."""
+    return sum([len(problem.values[index].readers) * problem.values[index].weight for index in values])
 
 
 def _sided(

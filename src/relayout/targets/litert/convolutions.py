@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from relayout.graph.domains import CONVOLUTION
 from relayout.graph.quantized_unit import QuantizedUnit
+from relayout.layout import Dim
 from relayout.lowering.conditions import DEPTHWISE, Condition
 from relayout.lowering.decomposition_rows import Expansion
 from relayout.lowering.transposed_axes import Axis, Place, are_few, kernel_at, places_of
@@ -110,9 +111,7 @@ def _steps(
     if axes is None or kernel is None or shape is None:
         return ()
     if for_cpu and operator.int("group", 1) == 1:
-        # An axis of one element has a step as long as the kernel where that is no large block.
-        short = [axis.as_one if extent == 1 else axis for extent, axis in zip(shape[2:], axes, strict=True)]
-        axes = short if are_few(short) else axes
+        axes = _in_one_step(axes, shape[2:])
     extents = zip(shape[2:], axes, strict=True)
     blocks = [extent + axis.more if isinstance(extent, int) else OPEN for extent, axis in extents]
     # Where the batch is open, too, LiteRT computes a shape with what others do not have.
@@ -126,6 +125,12 @@ def _steps(
         if spread and (not is_known or _takes_less_as_channels(axes, len(kernel.numbers))):
             return _as_channels(axes, kernel, bias), *spread
     return tuple(_one_by_one(operator, axes, kernel, blocks)) if is_known else ()
+
+
+def _in_one_step(axes: list[Axis], extents: Sequence[Dim]) -> list[Axis]:
+    """Return the axes, of which those of one element have a step as long as the kernel where that is no large block."""
+    short = [axis.as_one if extent == 1 else axis for extent, axis in zip(extents, axes, strict=True)]
+    return short if are_few(short) else axes
 
 
 def _takes_less_as_channels(axes: Sequence[Axis], outputs: int) -> bool:

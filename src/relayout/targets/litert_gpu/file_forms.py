@@ -49,8 +49,8 @@ def narrow_integers(draft: Draft) -> None:
         is_fixed = operator.name in FIXED or operator.name.startswith(("CUSTOM", "STABLEHLO")) or operator.is_restored
         behind: list[DraftOperator] = []
         for place, tensor in enumerate(operator.inputs):
-            if tensor is None or tensor.type != LONG or tensor.quantization is not None:
-                continue  # a bias of 16-bit kernels, which has a scale, keeps its 64 bits
+            if tensor is None or not _is_long(tensor):
+                continue
             if not is_fixed:
                 operator.inputs[place] = _shorter(draft, tensor, shorter)
             elif (narrow := shorter.get(tensor)) is not None:
@@ -73,6 +73,11 @@ def narrow_integers(draft: Draft) -> None:
         operators += [operator, *behind]
     draft.operators = operators
     _drop_casts(draft)
+
+
+def _is_long(tensor: DraftTensor) -> bool:
+    """Tell whether an operand has 64 bits; a bias of 16-bit kernels, which has a scale, keeps them."""
+    return tensor.type == LONG and tensor.quantization is None
 
 
 def _cast(source: DraftTensor, result: DraftTensor) -> DraftOperator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from math import prod
 from typing import Any
@@ -58,11 +59,6 @@ def elements_of_few_axes(writing: GpuRewriting) -> DraftTensor | None:
         return writing.same(*read) if read != operands else None
     read = [writing.reshape(each, merged(padded[each], groups)) if each.dims else each for each in operands]
     return writing.same(*read, dims=merged(dims, groups))
-
-
-def transpose_of_few_axes(writing: GpuRewriting) -> DraftTensor | None:
-    """Write a TRANSPOSE as TRANSPOSEs of four axes."""
-    return transpose_few(writing, MOST_AXES)
 
 
 def along_axes_of_few(writing: GpuRewriting) -> DraftTensor | list[DraftTensor] | None:
@@ -427,7 +423,7 @@ def one_image(writing: GpuRewriting) -> DraftTensor | None:
     return writing.same(writing.reshape(x, [1, batch * height, width, channels]), dims=(1, count * rows, *rest))
 
 
-GENERAL: Sequence[Form] = (elements_of_few_axes, transpose_of_few_axes, along_axes_of_few)
+GENERAL: Sequence[Form] = (elements_of_few_axes, partial(transpose_few, most=MOST_AXES), along_axes_of_few)
 """Forms of any builtin: at most four axes."""
 _IN_FULL: Sequence[Form] = (another_operand, four_axes, constants_in_full, operands_in_full)
 FORMS: Mapping[str, Sequence[Form]] = {

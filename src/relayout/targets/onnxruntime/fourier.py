@@ -68,8 +68,8 @@ def short_time(operator: Operator, constants: Constants) -> Sequence[Step]:
     if not step or step < 0 or (operator.has(2) and window is None):
         return ()
     count = length or (0 if window is None else window.size)
-    if count < LEAST_LENGTH or (count > MOST_WINDOWED and count & (count - 1) == 0):
-        return ()  # one matrix takes longer
+    if not _is_quicker(count):
+        return ()
     frequencies = count // 2 + 1 if operator.int("onesided", 1) else count
     short = isinstance(shape[1], int) and shape[1] < count
     if short or 8 * frequencies * count > MOST_BYTES or (window is not None and window.shape != (count,)):
@@ -81,6 +81,11 @@ def short_time(operator: Operator, constants: Constants) -> Sequence[Step]:
         Step("Transpose", ("frames",), "last", {"perm": (0, 2, 1)}),
         Step("Reshape", ("last", _shape(0, 0, frequencies, 2)), "y"),
     )
+
+
+def _is_quicker(count: int) -> bool:
+    """Tell whether a window of this length takes less time by one matrix."""
+    return count >= LEAST_LENGTH and (count <= MOST_WINDOWED or count & (count - 1) != 0)
 
 
 def _kernel(count: int, frequencies: int, window: NDArray[Any] | None) -> NDArray[np.float32]:
