@@ -156,6 +156,21 @@ def test_where_some_bytes_are_no_quantized_int8_none_is_changed() -> None:
         assert graph.tensors[c].type.name == "INT8"
 
 
+@pytest.mark.parametrize("name", ["NEG", "SELECT_V2"])
+def test_units_behind_integers_that_are_moved_or_made_otherwise_stay_on_integers(name: str) -> None:
+    """ONNX Runtime has no Where of int8, and NEG has no unit."""
+    net, shape, q = Net(), (2, 3), Scale(1 / 256, -128)
+    x, before, y = net.input(shape, "int8", q=q), net.tensor(shape, "int8", q=q), net.tensor(shape, "int8", q=q)
+    net.op("LOGISTIC", [x], [before])
+    if name == "NEG":
+        net.op(name, [before], [y], options("NegOptions"))
+    else:
+        net.op(name, [net.input(shape, "bool"), before, before], [y])
+    net.op("LOGISTIC", [y], [net.output(shape, "int8", q=q)])
+    counts = count(relayout.convert(net.bytes(), target=FAST).model)
+    assert (counts["QLinearSigmoid"], counts["Sigmoid"]) == (2, 0)
+
+
 @pytest.mark.parametrize(("data", "weights"), [("int8", "uint8"), ("uint8", "int8")])
 def test_what_is_refused_is_judged_by_the_types_in_the_file(data: str, weights: str) -> None:
     net = Net()
