@@ -138,9 +138,7 @@ def check(data: Any, sites: Sites) -> Checked:
     names = [site.name for site in sites.sites]
     try:
         choice = [_whole(label) for label in data["choice"]]
-        proof = data["certificate"]
-        parts = proof["together"] if isinstance(proof, dict) and "together" in proof else None
-        certificate = _read_part(proof) if parts is None else JoinedProofs(tuple(map(_read_part, parts)))
+        certificate = _read(data["certificate"])
         if names != data["sites"] or len(choice) != len(names):
             raise ReadError("this plan is of another model: its operators differ", hint=SOURCE)
         formulations = [formulate(sites)]
@@ -217,6 +215,12 @@ def _write(certificate: Certificate) -> Any:
         return {"eliminated": list(certificate.order), "prices": _write(Leaf(certificate.prices))}
     parts = [sorted(part) for part in certificate.parts]
     return {"node": certificate.node, "parts": parts, "children": [_write(child) for child in certificate.children]}
+
+
+def _read(data: Any) -> Certificate:
+    if isinstance(data, dict) and "together" in data:
+        return JoinedProofs(tuple(map(_read_part, data["together"])))
+    return _read_part(data)
 
 
 def _read_part(data: Any) -> Part:
