@@ -308,7 +308,7 @@ def test_damaged_attributes_of_tensorflow_are_refused() -> None:
             refused += 1
     assert refused > 100
     for long in (b"\x80" * 3, b"\x80" * 10 + b"\x01\x01"):  # numbers have 64 bits
-        with pytest.raises(ReadError, match="a NodeDef ends early"):
+        with pytest.raises(ReadError, match="a NodeDef is damaged"):
             NodeDef(bytes(flexbuffers.Dumps(["Einsum", long])), "").text("equation")
     with pytest.raises(ReadError, match="no equation"):
         NodeDef(options, "").text("equation")
