@@ -69,7 +69,7 @@ def diff(a: str | Path, b: str | Path) -> Diff:
 
     say("reading")
     second = read(Path(b))
-    # A result says of which signature of its source it was made, where that is not of the first subgraph.
+    # A result names the signature that it was made of, unless that is of its source's first subgraph.
     of_file = load_provenance(load(Path(b))).signature if is_tflite(Path(b)) else None
     first = read(Path(a), ImportOptions(signature=key_in(Path(a), second.metadata_props.get(SIGNATURE, of_file))))
     return differing.diff(_looked(Path(a), first), _looked(Path(b), second))

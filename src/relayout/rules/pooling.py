@@ -123,5 +123,5 @@ def crop(operator: Operator) -> Fact:
 @rule("CropAndResize", kind="layout-sensitive", domain="com.microsoft", layouts={0: "NC"})
 @rule("MaxRoiPool", kind="layout-sensitive", layouts={0: "NC"})
 def regions(operator: Operator) -> Fact:
-    """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: positions fixed; r and c in any order of their factors."""
+    """`x[n c h w], rois[r q], i[r] -> y[r c *t]`: MaxRoiPool has no i; positions fixed; r and c in any order."""
     return positional(operator, {0: "n c s0 s1", 1: "r q", 2: "r"}, "r c t0 t1", "r c")

@@ -14,27 +14,6 @@ from relayout.rules.signature import Fact, Letters, Signature, renumbered_axis
 PER_AXIS_SINCE = 13  # opset from which scales may lie along an axis
 
 
-def quantized_along(operator: Operator, axis: int) -> Signature | None:
-    """The signature of x, scale and zero point, with scales per tensor, along one axis, or in blocks of one axis."""
-    shape, scale = operator.shape(), operator.shape(1)
-    if shape is None:
-        return None
-    letters = axis_letters(len(shape))
-    if scale is None:
-        return _by_unknown_scales(operator, letters, axis)
-    if not scale or (len(scale) == 1 and Extent.of(scale[0]).is_one and shape != scale):  # per tensor
-        back = operator.name == "DequantizeLinear"
-        return Signature(operator.operands({0: letters}), (letters,), with_reader=back, with_producer=not back)
-    if not letters:
-        return None
-    along = letters[axis % len(letters)] if len(letters) > 1 else letters[0]
-    one, changes = frozenset({along}), renumbered_axis(along)
-    if len(scale) == 1:
-        inputs = operator.operands({0: letters, 1: (along,), 2: (along,)})
-        return Signature(inputs, (letters,), block=one, changes=changes)
-    return Signature(operator.operands(dict.fromkeys(range(3), letters)), (letters,), whole=one, changes=changes)
-
-
 INTEGERS = (ir.DataType.INT8, ir.DataType.UINT8, ir.DataType.INT16, ir.DataType.UINT16)
 """Types that come back as they were: a single float tells all of their products with a scale apart."""
 LEAST, MOST = 1e-30, 1e30  # the scales of which that is so
@@ -77,7 +56,23 @@ def _by_unknown_scales(operator: Operator, letters: Letters, axis: int) -> Signa
 @rule("QuantizeLinear", kind="axis attributes", domain="com.microsoft")
 def quantization(operator: Operator) -> Fact:
     """Any order; the axis of per-channel scales is one dimension and follows (in order, where scales are per block)."""
-    return quantized_along(operator, operator.int("axis", 1))
+    shape, scale, axis = operator.shape(), operator.shape(1), operator.int("axis", 1)
+    if shape is None:
+        return None
+    letters = axis_letters(len(shape))
+    if scale is None:
+        return _by_unknown_scales(operator, letters, axis)
+    if not scale or (len(scale) == 1 and Extent.of(scale[0]).is_one and shape != scale):  # per tensor
+        back = operator.name == "DequantizeLinear"
+        return Signature(operator.operands({0: letters}), (letters,), with_reader=back, with_producer=not back)
+    if not letters:
+        return None
+    along = letters[axis % len(letters)] if len(letters) > 1 else letters[0]
+    one, changes = frozenset({along}), renumbered_axis(along)
+    if len(scale) == 1:
+        inputs = operator.operands({0: letters, 1: (along,), 2: (along,)})
+        return Signature(inputs, (letters,), block=one, changes=changes)
+    return Signature(operator.operands(dict.fromkeys(range(3), letters)), (letters,), whole=one, changes=changes)
 
 
 @rule("DynamicQuantizeLinear", kind="layout-agnostic")

@@ -162,7 +162,7 @@ def _drop_annotations(graph: onnx.GraphProto, weights: set[str | None]) -> None:
 def _hidden(model: ir.Model, *, inferred: bool) -> Iterator[None]:
     """Within it, values have no types and shapes that the file of a model does not state.
 
-    1. A value of an unknown type has no shape: a file has no place for it, of which onnx-ir warns.
+    1. A value of an unknown type has no shape: a file has no place for one, and onnx-ir warns of it.
     2. Where the model's source states none, nor have values of the main graph, but where nobody else infers them. A
        runtime that knows more shapes of a result than of its source fuses other operators, slower ones at times. In the
        body of a Loop ONNX does not see a shape that is a constant of the graph around it.

@@ -339,7 +339,7 @@ def _refuse_outputs(scope: _Scope, outputs: Iterable[str], visible: frozenset[st
 
 
 def _refuse_attributes(scope: _Scope, node: onnx.NodeProto) -> None:
-    """Refuse attributes that no version of a standard operator has so; of another operator, those that are none."""
+    """Refuse attributes that no version of a standard operator has like this, and damaged ones of any operator."""
     known = _in_all_versions(node.op_type).types if node.domain in ("", "ai.onnx") else None
     for attribute in node.attribute:
         _refuse_hollow(scope, node, attribute)

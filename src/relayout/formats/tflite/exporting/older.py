@@ -148,7 +148,7 @@ REWRITES: Mapping[str, Form] = {  # builtin -> what writes it by older ones
 
 
 def before_quantization(builtins: Builtins, kind: str) -> Builtins:
-    """Return the builtins that a float file may have before it is quantized, those that tables replace among them."""
+    """Return the builtins that a float file may have before it is quantized; tables replace some of them later."""
     is_looked_up = builtins.on_bytes is not None and kind == "int8"
     tabulated = FUNCTIONS.keys() - OTHERS.keys() - builtins.names if is_looked_up else frozenset[str]()
     return builtins._replace(names=builtins.names | builtins.integers, tabulated=frozenset(tabulated))
